@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+pragma solidity ^0.8.30;
+
+/// @notice How `RequestParams.input` is to be read.
+/// @dev INLINE: the bytes are the model's input. URI: 32 bytes keccak256 of the content, then the URI.
+enum InputKind {
+    INLINE,
+    URI
+}
+
+/// @notice Where the result of a request goes besides the event that every result emits.
+enum Delivery {
+    EVENT,
+    STORED,
+    CALLBACK
+}
+
+/// @notice What a request's place in its life is, as a contract can see it.
+enum RequestStatus {
+    UNKNOWN,
+    PENDING,
+    EXPIRED,
+    SETTLED
+}
+
+/// @notice Why an item of a batch was passed over.
+enum SkipReason {
+    UNKNOWN_ID,
+    COMMITMENT_MISMATCH,
+    ALREADY_SETTLED,
+    EXPIRED,
+    NOT_EXPIRED
+}
+
+/// @notice What a requester asks for. All fields are bound by the request's commitment.
+struct RequestParams {
+    /// keccak256 of the model's name in UTF-8
+    bytes32 modelId;
+    /// upper bound of generated tokens; 0 where the model has no such notion
+    uint32 maxTokens;
+    /// last block timestamp, in seconds, at which a result is accepted
+    uint40 deadline;
+    /// memory a worker must have, in MB; 0 = any
+    uint32 memoryMb;
+    /// gas given to the consumer's callback; 0 unless delivery is CALLBACK
+    uint32 callbackGasLimit;
+    /// how many different workers must agree; 1 = any single one
+    uint8 quorum;
+    /// whether the result may wait for others to share a transaction
+    bool batchable;
+    Delivery delivery;
+    InputKind inputKind;
+    bytes input;
+}
+
+/// @notice The preimage that opens a request's commitment for its refund.
+struct RefundClaim {
+    uint256 id;
+    address requester;
+    bytes32 paramsHash;
+}
+
+/// @notice What the single storage slot of a request holds.
+struct RequestRecord {
+    uint48 feeGwei;
+    uint40 deadline;
+    bytes20 commitment;
+    Delivery delivery;
+    uint8 quorum;
+    bool batchable;
+}
+
+/// @title Requests and the money that belongs to them
+/// @notice Holds each request's fee until its result is settled or its deadline has passed.
+/// @dev Ids count up from 1. `paramsHash` is keccak256(abi.encode(modelId, maxTokens, deadline, memoryMb,
+/// callbackGasLimit, quorum, batchable, delivery, inputKind, keccak256(input))) with the deadline as submitted;
+/// `commitment` is the first 20 bytes of keccak256(abi.encode(block.chainid, address(this), id, requester,
+/// paramsHash)). A reorganisation can hand an id to another request, never a commitment.
+interface IInferenceRequests {
+    /// @dev `record` is the request's storage word: feeGwei (bits 0-47), deadline (48-87), commitment (88-247),
+    /// delivery (248-249), quorum (250-253), batchable (254). `limits` packs maxTokens (bits 0-31), memoryMb (32-63),
+    /// callbackGasLimit (64-95) and inputKind (96-103). Packed, the event costs 2,600 gas less than field by field.
+    event InferenceRequested(
+        uint256 indexed id,
+        address indexed requester,
+        bytes32 indexed modelId,
+        uint256 record,
+        uint256 limits,
+        bytes input
+    );
+    /// @notice The fee now held for the request, after a raise.
+    event FeeRaised(uint256 indexed id, uint256 feeWei);
+    /// @notice The deadline now in force, after its requester asked to cancel.
+    event CancelRequested(uint256 indexed id, uint40 deadline);
+    event InferenceFulfilled(uint256 indexed id, address indexed worker, bytes32 digest);
+    event ResultSkipped(uint256 indexed id, SkipReason reason);
+    event RequestRefunded(uint256 indexed id, address indexed requester, uint256 amountWei);
+    event RefundSkipped(uint256 indexed id, SkipReason reason);
+    /// @notice One worker's share of one group: `results` results for `amountWei`, credited to `owner`.
+    event WorkerPaid(address indexed worker, address indexed owner, uint256 results, uint256 amountWei);
+    event PosterPaid(address indexed poster, uint256 amountWei);
+    event Withdrawn(address indexed account, address indexed to, uint256 amountWei);
+
+    error NotResults(address caller);
+    error NotRequester(address caller);
+    error FeeNotWholeGwei(uint256 valueWei);
+    error FeeZero();
+    error FeeTooLarge(uint256 valueWei);
+    error FeeSumMismatch(uint256 valueWei, uint256 sumWei);
+    error LengthMismatch(uint256 params, uint256 fees);
+    error DeadlineNotInFuture(uint256 deadline, uint256 timestamp);
+    error UnsupportedQuorum(uint8 quorum);
+    error UnsupportedDelivery(Delivery delivery);
+    error UnexpectedCallbackGas(uint32 callbackGasLimit);
+    error NotPending(uint256 id);
+    error CommitmentMismatch(uint256 id);
+    error NothingToWithdraw(address account);
+    error TransferFailed(address to, uint256 amountWei);
+    error InvalidPosterBps(uint256 posterBps);
+
+    /// @notice Asks for one inference and escrows `msg.value` (whole gwei, not zero) as its fee.
+    function submit(RequestParams calldata params) external payable returns (uint256 id);
+
+    /// @notice Asks for several at once; `feesWei` must add up to `msg.value`. Ids are consecutive from `firstId`.
+    function submitMany(RequestParams[] calldata params, uint256[] calldata feesWei)
+        external
+        payable
+        returns (uint256 firstId);
+
+    /// @notice Adds `msg.value` to a pending, unexpired request's fee; anyone may.
+    function raiseFee(uint256 id) external payable;
+
+    /// @notice Shortens the caller's own request to now + `cancelDelay`, so a result under way can still land.
+    function requestCancel(uint256 id, bytes32 paramsHash) external;
+
+    /// @notice Credits expired requests' fees back to their requesters; anyone may. Items that cannot be refunded
+    /// are skipped with an event.
+    function refund(RefundClaim[] calldata claims) external returns (uint256 refunded);
+
+    /// @notice Settles one verified group of packed items (see IInferenceResults). Only the results contract.
+    /// @param items id (8 bytes), commitment (20), digest (32), repeated
+    /// @param worker the signer named in the events
+    /// @param owner who is credited for the worker
+    /// @param poster who is credited for the transaction
+    function settle(bytes calldata items, address worker, address owner, address poster)
+        external
+        returns (uint256 settled);
+
+    /// @notice Sends the caller's whole credit to `to`.
+    function withdraw(address payable to) external returns (uint256 amountWei);
+
+    function nextId() external view returns (uint256);
+    function results() external view returns (address);
+    function posterBps() external view returns (uint256);
+    /// @notice Seconds between a cancel request and the deadline it sets.
+    function cancelDelay() external view returns (uint40);
+    function credits(address account) external view returns (uint256 amountWei);
+    function recordOf(uint256 id) external view returns (RequestRecord memory);
+    function statusOf(uint256 id) external view returns (RequestStatus);
+    /// @notice One bit per id: set once its request is fulfilled or refunded, for ever.
+    function settledWord(uint256 wordIndex) external view returns (uint256);
+    function commitmentOf(uint256 id, address requester, bytes32 paramsHash) external view returns (bytes20);
+}

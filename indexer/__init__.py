@@ -1,0 +1,1 @@
+"""Engine 1: copies what happens on the chain into PostgreSQL, safe against reorganisations."""

@@ -1,0 +1,1 @@
+"""The daemon: settings, supervision, rounds, health, HTTP API."""

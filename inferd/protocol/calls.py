@@ -1,0 +1,104 @@
+"""Calldata for the contracts' functions, and what their views return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from eth_utils.address import to_checksum_address
+from web3 import Web3
+from web3.contract import Contract
+
+from indexer.types import Address, Hash32, Wei
+from inferd.protocol.artifacts import load
+from inferd.protocol.request import RequestParams
+from inferd.protocol.typed_data import CompactSignature
+
+
+@cache
+def codec(name: str) -> type[Contract]:
+    """The ABI codec of one contract; it talks to no chain."""
+    return Web3().eth.contract(abi=load(name).abi)
+
+
+def submit(params: RequestParams) -> bytes:
+    return _encode("InferenceRequests", "submit", [params.as_abi()])
+
+
+def submit_many(params: Sequence[RequestParams], fees_wei: Sequence[Wei]) -> bytes:
+    values = [[item.as_abi() for item in params], list(fees_wei)]
+    return _encode("InferenceRequests", "submitMany", values)
+
+
+def raise_fee(request_id: int) -> bytes:
+    return _encode("InferenceRequests", "raiseFee", [request_id])
+
+
+def request_cancel(request_id: int, hash_of_params: Hash32) -> bytes:
+    return _encode("InferenceRequests", "requestCancel", [request_id, hash_of_params])
+
+
+def refund(claims: Sequence[tuple[int, Address, Hash32]]) -> bytes:
+    """Claims are (id, requester, params hash)."""
+    values = [(request_id, to_checksum_address(who), hashed) for request_id, who, hashed in claims]
+    return _encode("InferenceRequests", "refund", [values])
+
+
+def withdraw(to: Address) -> bytes:
+    return _encode("InferenceRequests", "withdraw", [to_checksum_address(to)])
+
+
+def post(
+    groups: Sequence[tuple[bytes, Sequence[CompactSignature]]], decisions_root: Hash32
+) -> bytes:
+    """Groups are (packed items, signatures over them)."""
+    values = [
+        (items, [(signature[:32], signature[32:]) for signature in signatures])
+        for items, signatures in groups
+    ]
+    return _encode("InferenceResults", "post", [values, decisions_root])
+
+
+def register_worker(
+    signer: Address,
+    models: Sequence[bytes],
+    endpoint: str,
+    slots: int,
+    memory_mb: int,
+    consent: CompactSignature,
+) -> bytes:
+    info = (to_checksum_address(signer), list(models), endpoint, slots, memory_mb)
+    return _encode("WorkerRegistry", "register", [info, (consent[:32], consent[32:])])
+
+
+def stake(signer: Address) -> bytes:
+    return _encode("StakeManager", "stake", [to_checksum_address(signer)])
+
+
+def unstake(signer: Address, amount_wei: Wei) -> bytes:
+    return _encode("StakeManager", "unstake", [to_checksum_address(signer), amount_wei])
+
+
+def view(contract: str, function: str, arguments: Sequence[Any] = ()) -> bytes:
+    """Calldata of a view function."""
+    return _encode(contract, function, arguments)
+
+
+def decode_view(contract: str, function: str, returned: bytes) -> tuple[Any, ...]:
+    """The values a view returned, in ABI order. Raises eth_abi's errors on foreign bytes."""
+    abi = codec(contract).get_function_by_name(function).abi
+    types = [_type_of(output) for output in abi["outputs"]]
+    return tuple(Web3().codec.decode(types, returned))
+
+
+def _type_of(output: Any) -> str:
+    if not output["type"].startswith("tuple"):
+        return str(output["type"])
+    inner = ",".join(_type_of(component) for component in output["components"])
+    return f"({inner}){output['type'].removeprefix('tuple')}"
+
+
+def _encode(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
+    encoded = codec(contract).encode_abi(function, args=list(arguments))
+    return bytes.fromhex(encoded.removeprefix("0x"))

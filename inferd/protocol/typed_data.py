@@ -1,0 +1,83 @@
+"""The EIP-712 messages of the protocol and their EIP-2098 signatures.
+
+Types, as the contracts hash them:
+  EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)
+                                                  with name "inferd" and version "1"
+  ResultGroup(bytes items)                        verified by InferenceResults
+  WorkerConsent(address owner,address signer)     verified by WorkerRegistry
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from eth_abi.abi import encode
+from eth_keys.datatypes import PrivateKey, Signature
+from eth_keys.exceptions import BadSignature as _BadKeySignature
+from eth_utils.crypto import keccak
+from eth_utils.exceptions import ValidationError
+
+from indexer.types import Address, Hash32
+
+CompactSignature = NewType("CompactSignature", bytes)
+"""64 bytes, EIP-2098: r, then s with the recovery bit on top."""
+
+_DOMAIN_TYPEHASH = keccak(
+    text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+)
+_NAME_HASH = keccak(text="inferd")
+_VERSION_HASH = keccak(text="1")
+_RESULT_GROUP_TYPEHASH = keccak(text="ResultGroup(bytes items)")
+_WORKER_CONSENT_TYPEHASH = keccak(text="WorkerConsent(address owner,address signer)")
+_HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+
+
+class BadSignature(ValueError):
+    """The bytes are no valid signature."""
+
+
+def domain_separator(chain_id: int, verifying_contract: Address) -> Hash32:
+    """EIP-712 `hashStruct(eip712Domain)`."""
+    encoded = encode(
+        ("bytes32", "bytes32", "bytes32", "uint256", "address"),
+        (_DOMAIN_TYPEHASH, _NAME_HASH, _VERSION_HASH, chain_id, verifying_contract),
+    )
+    return Hash32(keccak(encoded))
+
+
+def group_digest(domain: Hash32, items: bytes) -> Hash32:
+    """What a worker signs for a group of packed items."""
+    return _digest(domain, keccak(_RESULT_GROUP_TYPEHASH + keccak(items)))
+
+
+def consent_digest(domain: Hash32, owner: Address, signer: Address) -> Hash32:
+    """What a worker's key signs to let `owner` register it."""
+    encoded = encode(("bytes32", "address", "address"), (_WORKER_CONSENT_TYPEHASH, owner, signer))
+    return _digest(domain, keccak(encoded))
+
+
+def sign_digest(private_key: PrivateKey, digest: Hash32) -> CompactSignature:
+    """Signs 32 bytes as they are; deterministic (RFC 6979)."""
+    signature = private_key.sign_msg_hash(digest)
+    with_recovery = signature.s | signature.v << 255
+    return CompactSignature(signature.r.to_bytes(32, "big") + with_recovery.to_bytes(32, "big"))
+
+
+def recover(digest: Hash32, signature: CompactSignature) -> Address:
+    """Who signed. Raises BadSignature for what the contracts would refuse."""
+    if len(signature) != 64:
+        raise BadSignature(f"a compact signature has 64 bytes, not {len(signature)}")
+    r = int.from_bytes(signature[:32], "big")
+    with_recovery = int.from_bytes(signature[32:], "big")
+    v, s = with_recovery >> 255, with_recovery & (1 << 255) - 1
+    if s > _HALF_ORDER:
+        raise BadSignature("s is in the upper half of the curve's order")
+    try:
+        public_key = Signature(vrs=(v, r, s)).recover_public_key_from_msg_hash(digest)
+    except (_BadKeySignature, ValidationError) as error:
+        raise BadSignature(str(error)) from error
+    return Address(public_key.to_canonical_address())
+
+
+def _digest(domain: Hash32, struct_hash: bytes) -> Hash32:
+    return Hash32(keccak(b"\x19\x01" + domain + struct_hash))

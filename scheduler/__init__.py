@@ -1,0 +1,1 @@
+"""Engine 2: the decisions, as pure functions of values."""

@@ -1,0 +1,82 @@
+"""Real parts for every test: PostgreSQL, Anvil, deployed contracts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from indexer.database import Connection, Pool, connect, open_pool
+from indexer.schema import chain_migrations, migrate, migrations_in
+from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
+from inferd.node.postgres import EmbeddedPostgres
+
+_TEMPLATE = "inferd_template"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """One server per test process, fast instead of crash-safe."""
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("pg"), durable=False)
+    server.ensure_running()
+    yield server
+    server.stop()
+
+
+def database_url(server: EmbeddedPostgres, name: str) -> str:
+    return server.url.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture
+async def empty_database(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """URL of a new database without tables."""
+    name = f"test_{secrets.token_hex(6)}"
+    admin = await connect(postgres.url)
+    await admin.execute(f"CREATE DATABASE {name}")
+    yield database_url(postgres, name)
+    await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await admin.close()
+
+
+@pytest.fixture
+async def database(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """URL of a new database with all tables."""
+    admin = await connect(postgres.url)
+    exists = await admin.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", _TEMPLATE)
+    if not exists:
+        await admin.execute(f"CREATE DATABASE {_TEMPLATE}")
+        template = await connect(database_url(postgres, _TEMPLATE))
+        await migrate(template, "chain", chain_migrations())
+        await migrate(template, "node", migrations_in(files("inferd.node") / "migrations"))
+        await template.close()
+    name = f"test_{secrets.token_hex(6)}"
+    await admin.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+    yield database_url(postgres, name)
+    await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await admin.close()
+
+
+@pytest.fixture
+async def pool(database: str) -> AsyncIterator[Pool]:
+    opened = await open_pool(database)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[Connection]:
+    opened = await connect(database)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def anvil(tmp_path: Path) -> Iterator[Anvil]:
+    """A chain of this test's own that mines when it is told to or a transaction comes."""
+    config = replace(load_anvil_config(), port=0, block_time_s=0)
+    with start_anvil(config, log=tmp_path / "anvil.log") as running:
+        yield running

@@ -34,6 +34,7 @@ CREATE TABLE node.decision (
     commitment  bytea NOT NULL,
     kind        text NOT NULL CHECK (kind IN ('assign', 'keep', 'refuse')),
     reason      text NOT NULL,
+    sentence    text NOT NULL,
     worker      bytea,
     score       double precision,
     inputs      jsonb NOT NULL,
@@ -41,6 +42,7 @@ CREATE TABLE node.decision (
     intent_id   bigint                       -- the transaction that anchors it
 );
 CREATE INDEX decision_request ON node.decision (request_id, commitment, id DESC);
+CREATE INDEX decision_round ON node.decision (round_id);
 CREATE INDEX decision_unanchored ON node.decision (id) WHERE intent_id IS NULL;
 
 -- Requests this node will never serve.

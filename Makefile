@@ -1,0 +1,54 @@
+# `make demo` shows the whole path on real parts, `make test` runs all tests; both set up what they
+# need inside this folder first.
+PYTHON ?= python3
+BIN := .venv/bin
+export INFERD_CACHE_DIR ?= $(CURDIR)/.cache
+
+.PHONY: setup demo test lint test-contracts test-python test-deep artifacts lock clean
+
+setup: .venv/.installed node_modules/.installed
+
+.venv/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("inferd needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+node_modules/.installed: package-lock.json package.json .npmrc
+	npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+demo: setup
+	$(BIN)/inferd demo
+
+test: lint test-contracts test-python
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd contracts && ../node_modules/.bin/forge fmt --check
+
+test-contracts: setup
+	cd contracts && ../node_modules/.bin/forge test
+
+test-python: setup
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+# More runs of everything that draws its cases.
+test-deep: setup
+	cd contracts && FOUNDRY_PROFILE=deep ../node_modules/.bin/forge test
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 2 --dist loadgroup
+
+artifacts: setup
+	$(BIN)/inferd compile
+
+# Needs uv on PATH; the lock carries versions and hashes and no index.
+lock:
+	uv pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
+
+clean:
+	rm -rf .venv node_modules .cache .inferd contracts/out contracts/cache

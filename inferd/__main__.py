@@ -1,0 +1,5 @@
+"""`python -m inferd` is the same as `inferd`."""
+
+from inferd.cli import main
+
+main()

@@ -1,0 +1,157 @@
+"""The node's HTTP API: health, metrics, requests, results."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from indexer.database import CONNECTION_LOST, Pool
+from inferd import __version__
+from inferd.node import views
+from inferd.node.api_models import (
+    HealthView,
+    RequestPage,
+    RequestView,
+    ResultView,
+    StatusView,
+    WhyView,
+)
+from inferd.node.health import Health
+from inferd.node.metrics import REGISTRY
+from inferd.node.why import why
+
+_MAX_ID = 2**63 - 1
+
+
+@dataclass
+class ApiState:
+    """What the handlers read; the daemon fills it in as it comes up."""
+
+    health: Health
+    names: Mapping[bytes, str]
+    status: Callable[[], Awaitable[StatusView]]
+    db: Pool | None = None
+
+
+def build_api(state: ApiState) -> FastAPI:
+    """The application. Handlers answer 503 while the database is away."""
+    app = FastAPI(
+        title="inferd node",
+        version=__version__,
+        description="Requests, results and health of one inferd node.",
+    )
+
+    async def database_away(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"detail": "PostgreSQL does not answer"}, status_code=503)
+
+    for kind in CONNECTION_LOST:
+        app.add_exception_handler(kind, database_away)
+
+    @app.get("/healthz")
+    async def healthz() -> HealthView:
+        """200 while the process works; the body says what is in its way."""
+        return _health(state.health)
+
+    @app.get("/readyz", responses={503: {"model": HealthView}})
+    async def readyz(response: Response) -> HealthView:
+        """200 while nothing keeps the node from its work, else 503 with the problems."""
+        response.status_code = 200 if state.health.ready else 503
+        return _health(state.health)
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/v1/status")
+    async def status() -> StatusView:
+        return await state.status()
+
+    @app.get("/v1/requests")
+    async def requests(
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        before: Annotated[int | None, Query(ge=0, le=_MAX_ID)] = None,
+    ) -> RequestPage:
+        """Newest first; page on with `before`."""
+        async with _database(state).acquire() as connection:
+            found = await views.latest_requests(connection, state.names, limit=limit, before=before)
+        return RequestPage(requests=found)
+
+    @app.get("/v1/requests/{request_id}")
+    async def request(request_id: int) -> RequestView:
+        return await _request(state, request_id)
+
+    @app.get("/v1/requests/{request_id}/why")
+    async def request_why(request_id: int) -> WhyView:
+        """One plain sentence on where the request is, and what can be done."""
+        return why(await _request(state, request_id))
+
+    @app.get("/v1/results/{request_id}")
+    async def result(request_id: int) -> ResultView:
+        """The stored output; its digest is the one on chain once `tx_hash` is set."""
+        async with _database(state).acquire() as connection:
+            row = await connection.fetchrow(_RESULT, _checked(request_id))
+        if row is None:
+            raise HTTPException(404, f"there is no result of request {request_id} here")
+        return _result(row)
+
+    return app
+
+
+_RESULT = """
+    SELECT x.*, r.settled_tx_hash, r.settled_block
+    FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
+    WHERE r.id = $1
+    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.computed_at
+    LIMIT 1
+"""
+
+
+def _health(health: Health) -> HealthView:
+    return HealthView(
+        status="ok" if health.ready else "degraded",
+        role=health.role,
+        problems=list(health.problems.values()),
+    )
+
+
+async def _request(state: ApiState, request_id: int) -> RequestView:
+    async with _database(state).acquire() as connection:
+        found = await views.one_request(connection, state.names, _checked(request_id))
+    if found is None:
+        raise HTTPException(404, f"there is no request {request_id} in the indexed chain")
+    return found
+
+
+def _checked(request_id: int) -> int:
+    if not 0 <= request_id <= _MAX_ID:
+        raise HTTPException(404, f"{request_id} is no request id")
+    return request_id
+
+
+def _database(state: ApiState) -> Pool:
+    if state.db is None:
+        raise HTTPException(503, "PostgreSQL does not answer")
+    return state.db
+
+
+def _result(row: Any) -> ResultView:
+    settled_tx = row["settled_tx_hash"]
+    return ResultView(
+        id=row["request_id"],
+        commitment="0x" + row["commitment"].hex(),
+        digest="0x" + row["digest"].hex(),
+        output_base64=base64.b64encode(row["output"]).decode(),
+        media_type=row["media_type"],
+        worker="0x" + row["worker"].hex(),
+        signature="0x" + row["signature"].hex(),
+        manifest=row["manifest"],
+        compute_ms=row["compute_ms"],
+        tx_hash=None if settled_tx is None else "0x" + settled_tx.hex(),
+        settled_block=row["settled_block"],
+    )

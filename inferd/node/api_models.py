@@ -1,0 +1,155 @@
+"""What the node's HTTP API says; the commands read it with the same types.
+
+Amounts in wei are decimal strings (a JSON number is exact only to 2^53), bytes are 0x-hex unless
+the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RequestState(StrEnum):
+    """Where a request is, as this node sees it."""
+
+    PENDING = "pending"
+    """On chain, not yet looked at by a round."""
+    WAITING = "waiting"
+    """Looked at and kept for a later round; `reason` says why."""
+    ASSIGNED = "assigned"
+    """A worker computes it."""
+    COMPUTED = "computed"
+    """The signed result waits to be posted."""
+    POSTING = "posting"
+    """In a transaction that is not yet mined, or not yet final."""
+    SETTLED = "settled"
+    REFUSED = "refused"
+    """This node will not serve it; `reason` says why."""
+    EXPIRED = "expired"
+    """Past its deadline, not yet refunded."""
+    REFUNDED = "refunded"
+
+
+class RequestView(_View):
+    id: int
+    commitment: str
+    requester: str
+    model: str
+    """The name where this node knows it, else the id."""
+    fee_wei: str
+    deadline_s: int
+    submitted_at_s: int
+    created_block: int
+    created_tx: str
+    cancel_requested: bool
+    state: RequestState
+    reason: str | None
+    sentence: str | None
+    attempts: int
+    worker: str | None
+    waited_blocks: int
+    """From the request's block to its settlement, or to the newest indexed block."""
+    batch_size: int | None
+    """Results settled by the same transaction."""
+    tx_hash: str | None
+    settled_block: int | None
+    digest: str | None
+
+
+class RequestPage(_View):
+    schema_version: int = SCHEMA_VERSION
+    requests: list[RequestView]
+    """Newest first."""
+
+
+class WhyView(_View):
+    schema_version: int = SCHEMA_VERSION
+    id: int
+    state: RequestState
+    reason: str
+    sentence: str
+    next_action: str
+
+
+class ResultView(_View):
+    schema_version: int = SCHEMA_VERSION
+    id: int
+    commitment: str
+    digest: str
+    output_base64: str
+    media_type: str
+    worker: str
+    signature: str
+    manifest: dict[str, Any]
+    compute_ms: int
+    tx_hash: str | None
+    """None until it is settled."""
+    settled_block: int | None
+
+
+class Problem(_View):
+    """Something that keeps the node from its work, and what to do about it."""
+
+    code: str
+    sentence: str
+    next_action: str
+
+
+class IndexView(_View):
+    head: int | None
+    indexed: int | None
+    finalized: int | None
+    lag_blocks: int | None
+    lag_s: float | None
+    reorgs: int
+    quarantined: int
+
+
+class WorkerStatusView(_View):
+    address: str
+    name: str
+    model: str
+    slots: int
+    in_flight: int
+    available: bool
+    completed: int
+    failed: int
+
+
+class SettlementView(_View):
+    poster: str
+    balance_wei: str | None
+    in_flight: int
+    ready: int
+    paused_reason: str | None
+    confirmed: int
+
+
+class StatusView(_View):
+    schema_version: int = SCHEMA_VERSION
+    version: str
+    chain_id: int
+    role: str
+    """leader, standby or starting."""
+    ready: bool
+    problems: list[Problem]
+    index: IndexView
+    requests: dict[str, int]
+    """Number of requests by chain status."""
+    workers: list[WorkerStatusView]
+    settlement: SettlementView | None
+
+
+class HealthView(_View):
+    status: str
+    role: str
+    problems: list[Problem]

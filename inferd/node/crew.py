@@ -1,0 +1,106 @@
+"""The workers of this process: their keys and models, loaded once and kept across sessions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from eth_keys.datatypes import PrivateKey
+
+from indexer.database import Pool
+from indexer.types import Address, Contracts
+from inferd.chain.keys import open_account
+from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.threads import in_thread
+from inferd.protocol.request import ModelId, model_id
+from inferd.protocol.typed_data import domain_separator
+from inferd.workers.backends.base import Backend
+from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile
+from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.backends.wordllama import WordLlamaBackend
+from inferd.workers.local import LocalWorker
+from inferd.workers.model_files import (
+    SMOLLM2_QUANTISATION,
+    SMOLLM2_SHA256,
+    ensure_smollm2,
+)
+from inferd.workers.pool import WorkerPool
+from inferd.workers.results import ResultLog
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker: what the settings say of it, its key, its loaded model."""
+
+    settings: WorkerSettings
+    key: PrivateKey
+    backend: Backend
+
+    @property
+    def address(self) -> Address:
+        return Address(self.key.public_key.to_canonical_address())
+
+    @property
+    def model_id(self) -> ModelId:
+        return model_id(self.settings.model)
+
+
+class Crew:
+    """All of them. A session makes its pool from them, on its own database."""
+
+    def __init__(self, members: tuple[Member, ...], contracts: Contracts) -> None:
+        self.members = members
+        self.names: dict[bytes, str] = {
+            member.model_id: member.settings.model for member in members
+        }
+        self._domain = domain_separator(contracts.chain_id, contracts.results)
+
+    @property
+    def addresses(self) -> frozenset[Address]:
+        return frozenset(member.address for member in self.members)
+
+    def pool_on(self, db: Pool) -> WorkerPool:
+        """A pool that consults the results stored in `db` before anything is signed."""
+        log = ResultLog(db)
+        return WorkerPool(
+            LocalWorker(
+                member.settings.name,
+                member.key,
+                self._domain,
+                {member.model_id: member.backend},
+                slots=member.settings.slots,
+                memory_mb=member.settings.memory_mb,
+                signatures=log,
+            )
+            for member in self.members
+        )
+
+
+@contextlib.asynccontextmanager
+async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]:
+    """Opens keys and loads models. Raises BadKey, and the back ends' OperatorErrors."""
+    keys = [
+        open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
+        for worker in settings.workers
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+        members = []
+        for worker, account in zip(settings.workers, keys, strict=True):
+            backend = await _backend(worker, settings)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+            members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
+        yield Crew(tuple(members), contracts)
+
+
+async def _backend(worker: WorkerSettings, settings: Settings) -> Backend:
+    match worker.backend:
+        case "llamacpp":
+            path = await in_thread(lambda: ensure_smollm2(settings.cache_dir))
+            file = ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
+            return LlamaCppBackend(file, name=worker.model, slots=worker.slots)
+        case "wordllama":
+            return WordLlamaBackend(name=worker.model, threads=worker.slots)
+        case "markov":
+            return MarkovBackend(name=worker.model, threads=worker.slots)

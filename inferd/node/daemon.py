@@ -1,0 +1,189 @@
+"""The daemon: comes up in a fixed order, then works whenever it leads.
+
+Once per process: API port, database, chain, models. Once per leadership ("session"): indexer,
+rounds, dispatch, settlement, upkeep. Losing the database or the leadership ends the session, not
+the process; what only a person can mend ends the process with its exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+from eth_account.signers.local import LocalAccount
+from eth_utils.address import to_checksum_address
+
+from indexer.database import CONNECTION_LOST, Pool, open_pool
+from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
+from indexer.rpc import Rpc
+from inferd.chain.keys import open_account
+from inferd.node.api import ApiState, build_api
+from inferd.node.crew import Crew, hired
+from inferd.node.health import Health
+from inferd.node.leader import become_leader
+from inferd.node.logs import configure_logs
+from inferd.node.metrics import LEADER, READY, SESSION_ENDS
+from inferd.node.preflight import ChainFacts, inspect_chain
+from inferd.node.server import announced, bind, serve, url_of
+from inferd.node.session import Session
+from inferd.node.settings import Settings
+from inferd.node.status import StatusReader
+from inferd.node.store import Database
+from inferd.node.supervise import SessionEnded
+from inferd.protocol.deployment import Deployment, load_deployment
+
+_MAX_BACKOFF_S = 5.0
+
+log = structlog.get_logger("node")
+
+
+def run(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT. Raises OperatorError for what only a person can mend."""
+    configure_logs(settings.log_level, settings.log_format)
+    try:
+        asyncio.run(_until_signalled(settings))
+    except BaseExceptionGroup as group:
+        raise _first_cause(group) from None
+
+
+async def _until_signalled(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_leave, stopping)
+    work = asyncio.create_task(_work(settings))
+    stop = asyncio.create_task(stopping.wait())
+    await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not work.done():
+        log.info("stopping")
+        work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+def _stop_or_leave(stopping: asyncio.Event) -> None:
+    """The first signal ends in order; a second one, at once."""
+    if stopping.is_set():
+        os._exit(130)
+    stopping.set()
+
+
+async def _work(settings: Settings) -> None:
+    deployment = load_deployment(settings.deployment_file)
+    listener = bind(settings.api)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        rpc = await stack.enter_async_context(Rpc(settings.rpc_urls))
+        database = Database(settings)
+        stack.push_async_callback(database.leave)
+        await database.prepare()
+        facts = await inspect_chain(rpc, deployment)
+        chain_id = deployment.contracts.chain_id
+        poster = open_account(settings.poster, chain_id, use="poster")
+        crew = await stack.enter_async_context(hired(settings, deployment.contracts))
+        node = Node(settings, deployment, rpc, database, facts, poster, crew)
+        stack.enter_context(announced(listener, settings.data_dir))
+        log.info("serving_api", url=url_of(listener))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node.serve(listener))
+            tasks.create_task(node.lead_again_and_again())
+
+
+@dataclass
+class Node:
+    """The parts that live as long as the process."""
+
+    settings: Settings
+    deployment: Deployment
+    rpc: Rpc
+    database: Database
+    facts: ChainFacts
+    poster: LocalAccount
+    crew: Crew
+
+    def __post_init__(self) -> None:
+        self.health = Health()
+        self.status = StatusReader(
+            self.settings,
+            self.deployment.contracts.chain_id,
+            self.health,
+            self.crew,
+            to_checksum_address(self.poster.address),
+        )
+        self.api = ApiState(self.health, self.crew.names, self.status.read)
+
+    async def serve(self, listener: socket.socket) -> None:
+        await serve(build_api(self.api), listener)
+
+    async def lead_again_and_again(self) -> None:
+        """Raises what only a person can mend."""
+        backoff_s = 0.2
+        while True:
+            try:
+                await self.database.ensure_running()
+                async with _pool(self.database.url) as db:
+                    self.api.db = self.status.db = db
+                    self.health.clear("database_unreachable")
+                    await self._lead(db)
+            except (SessionEnded, TemporaryError, *CONNECTION_LOST) as error:
+                self._session_ended(error)
+            finally:
+                self.api.db = self.status.db = None
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S) if self.health.problems else 0.2
+
+    async def _lead(self, db: Pool) -> None:
+        self._become("standby")
+        leadership = await become_leader(self.database.url, f"{socket.gethostname()}:{os.getpid()}")
+        self._become("leader")
+        session = Session(self, db, leadership)
+        self.status.session = session
+        try:
+            await session.run()
+        finally:
+            self.status.session = None
+            await leadership.release()
+
+    def _become(self, role: str) -> None:
+        self.health.role = role
+        self.health.clear("starting")
+        self.health.set("standby", role == "standby")
+        LEADER.set(role == "leader")
+        READY.set(self.health.ready)
+
+    def _session_ended(self, error: BaseException) -> None:
+        SESSION_ENDS.inc()
+        log.warning("session_ended", error=str(error))
+        self._become("starting")
+        rpc = isinstance(error, RpcUnreachable)
+        code = "rpc_unreachable" if rpc else "database_unreachable"
+        self.health.raise_problem(code, type(error).__name__)
+
+
+@contextlib.asynccontextmanager
+async def _pool(url: str) -> AsyncIterator[Pool]:
+    pool = await open_pool(url)
+    try:
+        yield pool
+    finally:
+        # Connections that hang in a dead server's socket must not hold up the end.
+        with contextlib.suppress(TimeoutError, *CONNECTION_LOST):
+            await asyncio.wait_for(pool.close(), 3)
+        pool.terminate()
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended a task group, however deep it is nested."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first_cause(error)
+        if isinstance(error, OperatorError):
+            return error
+    return group.exceptions[0]

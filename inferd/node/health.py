@@ -1,0 +1,69 @@
+"""What keeps the node from its work right now: one place, read by every endpoint and command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inferd.node.api_models import Problem
+
+PROBLEMS: dict[str, tuple[str, str]] = {
+    "starting": ("The node is starting.", "Wait."),
+    "standby": (
+        "Another daemon works on this database; this one takes over when that one ends.",
+        "Nothing: this is what a standby does.",
+    ),
+    "database_unreachable": (
+        "PostgreSQL does not answer: {detail}.",
+        "Start it; the node goes on by itself.",
+    ),
+    "rpc_unreachable": (
+        "No RPC endpoint answers: {detail}.",
+        "Start it; the node goes on by itself.",
+    ),
+    "indexing_behind": (
+        "The tables are {detail} blocks behind the chain.",
+        "Wait for the backfill; if the lag grows, look at the endpoint's latency.",
+    ),
+    "insufficient_funds": (
+        "The poster cannot pay for gas ({detail}); computing goes on, posting has stopped.",
+        "Send funds to the poster; posting resumes by itself.",
+    ),
+    "gas_price_over_cap": (
+        "Gas is dearer than the cap in the settings ({detail}); results wait.",
+        "Wait, or raise `posting.max_fee_gwei`.",
+    ),
+    "no_workers": (
+        "No worker is registered, enabled and staked on chain.",
+        "Run `inferd worker register`.",
+    ),
+}
+
+
+def problem(code: str, detail: str = "") -> Problem:
+    """A known problem in words."""
+    sentence, action = PROBLEMS[code]
+    return Problem(code=code, sentence=sentence.format(detail=detail), next_action=action)
+
+
+@dataclass
+class Health:
+    """The daemon's own account of itself; the session fills it in."""
+
+    role: str = "starting"
+    problems: dict[str, Problem] = field(default_factory=lambda: {"starting": problem("starting")})
+
+    def raise_problem(self, code: str, detail: str = "") -> None:
+        self.problems[code] = problem(code, detail)
+
+    def clear(self, code: str) -> None:
+        self.problems.pop(code, None)
+
+    def set(self, code: str, present: bool, detail: str = "") -> None:
+        if present:
+            self.raise_problem(code, detail)
+        else:
+            self.clear(code)
+
+    @property
+    def ready(self) -> bool:
+        return not self.problems

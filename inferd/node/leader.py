@@ -1,0 +1,98 @@
+"""One working daemon per database; the others stand by.
+
+An advisory lock says who works: PostgreSQL frees it when the holder's connection ends, so a killed
+daemon is followed within a poll. An epoch in node.leader fences: every transaction that writes
+reads it first, and a daemon that lost the lock without noticing is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import asyncpg
+import structlog
+
+from indexer.database import CONNECTION_LOST, Connection, prepare_connection
+from indexer.errors import DatabaseUnreachable
+
+_LOCK_KEY = 0x696E6665_72640002
+_ROLE = "node"
+_CHECK_INTERVAL_S = 1.0
+# A holder whose machine vanished sends no FIN: the server notices by probes within 5 + 3*2 seconds.
+_KEEPALIVES = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+}
+
+log = structlog.get_logger("node")
+
+
+class LostLeadership(Exception):
+    """Another daemon works on this database now, or the lock's connection ended."""
+
+
+class Leadership:
+    """The lock, while it is held."""
+
+    def __init__(self, connection: asyncpg.Connection[Any], epoch: int) -> None:
+        self._connection = connection
+        self.epoch = epoch
+
+    async def fence(self, connection: Connection) -> None:
+        """For the first statement of a writing transaction: holds off a successor until it ends.
+
+        Raises LostLeadership where there is one already.
+        """
+        epoch = await connection.fetchval(
+            "SELECT epoch FROM node.leader WHERE role = $1 FOR SHARE", _ROLE
+        )
+        if epoch != self.epoch:
+            raise LostLeadership(f"epoch {self.epoch} was followed by {epoch}")
+
+    async def watch(self) -> None:
+        """Returns never; raises LostLeadership when the lock's connection is gone."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            try:
+                await self._connection.fetchval("SELECT 1", timeout=5)
+            except (*CONNECTION_LOST, TimeoutError) as error:
+                raise LostLeadership(f"the lock's connection ended: {error}") from error
+
+    async def release(self) -> None:
+        with contextlib.suppress(*CONNECTION_LOST, TimeoutError):
+            await self._connection.close(timeout=2)
+
+
+async def become_leader(url: str, holder: str) -> Leadership:
+    """Waits until this process is the one that works.
+
+    Raises DatabaseUnreachable, also when the connection ends while waiting.
+    """
+    try:
+        connection = await asyncpg.connect(url, timeout=10, server_settings=_KEEPALIVES)
+        await prepare_connection(connection)
+        waited = False
+        while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
+            if not waited:
+                log.info("standing_by", holder=holder)
+                waited = True
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+        epoch: int = await connection.fetchval(
+            """
+            INSERT INTO node.leader (role, epoch, holder) VALUES ($1, 1, $2)
+            ON CONFLICT (role) DO UPDATE
+                SET epoch = node.leader.epoch + 1, holder = $2, acquired_at = now()
+            RETURNING epoch
+            """,
+            _ROLE,
+            holder,
+        )
+    except (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError) as error:
+        raise DatabaseUnreachable(
+            f"PostgreSQL does not answer: {type(error).__name__}", help_text="start it"
+        ) from error
+    log.info("leading", holder=holder, epoch=epoch)
+    return Leadership(connection, epoch)

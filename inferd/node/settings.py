@@ -1,0 +1,223 @@
+"""Everything an operator can set: inferd.toml and INFERD_* environment, checked at the start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from indexer.errors import OperatorError
+from inferd.chain.keys import KeySource
+
+Gwei = 10**9
+
+
+class BadSettings(OperatorError):
+    """inferd.toml or the environment cannot be used."""
+
+    code: ClassVar[str] = "bad_settings"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ApiSettings(_Section):
+    """Where the node's HTTP API listens."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8700, ge=0, le=65535)
+    """0 = a free one, written to `data_dir`/api.json."""
+
+
+class IndexSettings(_Section):
+    """How the chain is followed."""
+
+    poll_interval_s: float = Field(0.25, gt=0)
+    window_blocks: int = Field(256, ge=8)
+    """Headers kept to undo a reorganisation."""
+    max_lag_blocks: int = Field(10, ge=1)
+    """Further behind than this, the node is not ready."""
+
+
+class SchedulingSettings(_Section):
+    """How requests are admitted and ordered."""
+
+    policy: str = "balanced"
+    max_wait_s: int = Field(60, ge=1)
+    inclusion_s: float = Field(3.0, gt=0)
+    """Time kept free between a computed result and its deadline."""
+    gas_margin: float = Field(1.5, ge=1)
+    """How many times its expected share of gas a fee must cover."""
+    expected_batch: int = Field(8, ge=1)
+    max_attempts: int = Field(3, ge=1)
+
+
+class PostingSettings(_Section):
+    """When and at what price results go on chain."""
+
+    delay_price_gwei_per_s: int = Field(5_000, ge=0)
+    """What one result's waiting for one second is worth."""
+    max_results: int = Field(240, ge=1)
+    max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
+    guard_s: float = Field(6.0, gt=0)
+    """A result whose deadline is nearer than this is posted at once."""
+    max_fee_gwei: int = Field(200, ge=1)
+    confirmations: int = Field(2, ge=1)
+    max_in_flight: int = Field(4, ge=1)
+    refund_expired: bool = True
+    """Refund expired requests as a service, at this operator's cost."""
+    refund_max_fee_gwei: int = Field(20, ge=1)
+
+
+class WorkerSettings(_Section):
+    """A worker inside this process."""
+
+    name: str = Field(pattern=r"[a-z0-9-]{1,32}")
+    backend: Literal["llamacpp", "wordllama", "markov"]
+    model: str = Field(min_length=1, max_length=200)
+    """The name requests use."""
+    slots: int = Field(1, ge=1)
+    memory_mb: int = Field(1024, ge=1)
+    key: KeySource
+    owner: KeySource | None = None
+    """Who registers and stakes it and is paid; needed by `inferd worker register` only."""
+
+
+class Settings(BaseSettings):
+    """The whole configuration, frozen once read."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="INFERD_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    rpc_urls: tuple[str, ...] = ("http://127.0.0.1:8545",)
+    """Endpoints in order of preference."""
+    deployment_file: Path = Path("deployment.json")
+    database_url: SecretStr | None = None
+    """PostgreSQL 15 or newer; without it inferd runs its own in `data_dir`."""
+    data_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("inferd")))
+    cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("inferd")))
+    """Model files."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+    node_url: str = "http://127.0.0.1:8700"
+    """Where commands find the node's API."""
+
+    poster: KeySource = KeySource(dev_account=1)
+    """Pays the gas of posts and earns the poster's share."""
+    requester: KeySource = KeySource(dev_account=2)
+    """Pays for what `inferd submit` asks."""
+    deployer: KeySource = KeySource(dev_account=0)
+    workers: tuple[WorkerSettings, ...] = ()
+
+    api: ApiSettings = ApiSettings()
+    index: IndexSettings = IndexSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
+    posting: PostingSettings = PostingSettings()
+
+    @field_validator("rpc_urls")
+    @classmethod
+    def _readable_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if not urls:
+            raise ValueError("name at least one endpoint")
+        for url in urls:
+            if urlsplit(url).scheme not in {"http", "https"}:
+                raise ValueError("an endpoint starts with http:// or https://")
+        return urls
+
+    @field_validator("workers")
+    @classmethod
+    def _different_names(cls, workers: tuple[WorkerSettings, ...]) -> tuple[WorkerSettings, ...]:
+        names = [worker.name for worker in workers]
+        if len(set(names)) != len(names):
+            raise ValueError("two workers have one name")
+        return workers
+
+
+def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
+    """Reads inferd.toml (or `path`) and the environment; overrides win over both.
+
+    Raises BadSettings with every error in one text.
+    """
+    place = path or find_settings_file()
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (
+                init_settings,
+                env_settings,
+                TomlConfigSettingsSource(settings_cls, toml_file=place),
+            )
+
+    if path is not None and not path.is_file():
+        raise BadSettings(
+            f"there is no file {path}", help_text="name an existing one with `--config`"
+        )
+    try:
+        return FromFile(**overrides)
+    except ValidationError as error:
+        raise BadSettings(
+            _all_errors(error, place), help_text="correct them all, then retry"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BadSettings(
+            f"{place}: {error}",
+            help_text="correct the file; `inferd config` shows what is in force",
+        ) from None
+
+
+def find_settings_file() -> Path | None:
+    """INFERD_CONFIG, ./inferd.toml, or the one in the user's configuration folder."""
+    named = os.environ.get("INFERD_CONFIG")
+    if named:
+        return Path(named)
+    places = (Path("inferd.toml"), Path(platformdirs.user_config_dir("inferd")) / "inferd.toml")
+    return next((place for place in places if place.is_file()), None)
+
+
+def printable(settings: Settings) -> dict[str, Any]:
+    """The configuration as JSON values, without passwords and keys."""
+    shown = settings.model_dump(mode="json")
+    shown["rpc_urls"] = [without_credentials(url) for url in settings.rpc_urls]
+    shown["node_url"] = without_credentials(settings.node_url)
+    if settings.database_url is not None:
+        shown["database_url"] = without_credentials(settings.database_url.get_secret_value())
+    return shown
+
+
+def without_credentials(url: str) -> str:
+    """The URL with user, password, path and query masked: providers put keys into all of them."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.port:
+        host += f":{parts.port}"
+    hidden = "/…" if parts.path.strip("/") or parts.query else ""
+    return urlunsplit((parts.scheme, host, "", "", "")) + hidden
+
+
+def _all_errors(error: ValidationError, place: Path | None) -> str:
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(str(part) for part in problem["loc"]) or "(whole)"
+        lines.append(f"{where}: {problem['msg']}")
+    origin = str(place) if place else "the environment"
+    return f"{len(lines)} setting(s) in {origin} are wrong: " + "; ".join(lines)

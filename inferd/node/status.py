@@ -1,0 +1,143 @@
+"""Reads the running parts for people and monitors: /v1/status, health, gauges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eth_utils.address import to_checksum_address
+
+from indexer.database import Pool
+from inferd import __version__
+from inferd.node import metrics
+from inferd.node.api_models import IndexView, SettlementView, StatusView, WorkerStatusView
+from inferd.node.crew import Crew
+from inferd.node.health import Health
+from inferd.node.settings import Settings
+from inferd.settlement.settings import PausedReason
+from inferd.workers import service_stats
+from scheduler.model import WorkerId
+
+if TYPE_CHECKING:
+    from inferd.node.session import Session
+
+# What passes by itself within a block or two is no problem to report.
+_REPORTED_PAUSES = (PausedReason.INSUFFICIENT_FUNDS, PausedReason.GAS_PRICE_OVER_CAP)
+
+
+class StatusReader:
+    """Joins the session's parts, where there is one, with the tables."""
+
+    def __init__(
+        self, settings: Settings, chain_id: int, health: Health, crew: Crew, poster: str
+    ) -> None:
+        self._settings = settings
+        self._chain_id = chain_id
+        self._health = health
+        self._crew = crew
+        self._poster = poster
+        self.session: Session | None = None
+        self.db: Pool | None = None
+
+    def observe(self, session: Session) -> None:
+        """Brings health and gauges up to date; called twice a second while leading."""
+        index, settlement, health = session.indexer.status, session.settlement.status, self._health
+        health.set("rpc_unreachable", not index.rpc_ok, index.last_error or "no answer")
+        lag = index.lag_blocks or 0
+        health.set("indexing_behind", lag > self._settings.index.max_lag_blocks, str(lag))
+        for reason in _REPORTED_PAUSES:
+            detail = settlement.last_error or "see the log"
+            health.set(reason.value, settlement.paused_reason is reason, detail)
+        health.set("no_workers", not any(view.available for view in session.worker_views))
+        metrics.READY.set(health.ready)
+        metrics.HEAD_BLOCK.set(index.head or 0)
+        metrics.INDEXED_BLOCK.set(index.indexed or 0)
+        metrics.INDEX_LAG_SECONDS.set(index.lag_s or 0)
+        metrics.REORGS.set(index.reorgs)
+        metrics.QUARANTINED.set(index.quarantined)
+        metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
+        metrics.TX_IN_FLIGHT.set(settlement.in_flight)
+        metrics.RESULTS_READY.set(settlement.ready)
+
+    async def read(self) -> StatusView:
+        """Whatever can be told now; without a database the counts are empty."""
+        session = self.session
+        return StatusView(
+            version=__version__,
+            chain_id=self._chain_id,
+            role=self._health.role,
+            ready=self._health.ready,
+            problems=list(self._health.problems.values()),
+            index=_index_view(session),
+            requests=await self._counts(),
+            workers=await self._workers(session),
+            settlement=self._settlement_view(session),
+        )
+
+    async def _counts(self) -> dict[str, int]:
+        if self.db is None:
+            return {}
+        async with self.db.acquire() as connection:
+            rows = await connection.fetch(
+                "SELECT status::text, count(*) FROM chain.request GROUP BY status ORDER BY status"
+            )
+        return {row["status"]: row["count"] for row in rows}
+
+    async def _workers(self, session: Session | None) -> list[WorkerStatusView]:
+        stats = {}
+        if self.db is not None:
+            async with self.db.acquire() as connection:
+                stats = await service_stats.read_all(connection)
+        views = {view.id: view for view in session.worker_views} if session else {}
+        found = []
+        for member in self._crew.members:
+            view = views.get(WorkerId(member.address))
+            stat = stats.get((member.address, member.model_id))
+            found.append(
+                WorkerStatusView(
+                    address=to_checksum_address(member.address),
+                    name=member.settings.name,
+                    model=member.settings.model,
+                    slots=member.settings.slots,
+                    in_flight=view.in_flight if view else 0,
+                    available=view.available if view else False,
+                    completed=stat.completed if stat else 0,
+                    failed=stat.failed if stat else 0,
+                )
+            )
+        return found
+
+    def _settlement_view(self, session: Session | None) -> SettlementView | None:
+        if session is None:
+            return None
+        status = session.settlement.status
+        return SettlementView(
+            poster=self._poster,
+            balance_wei=None if status.balance_wei is None else str(status.balance_wei),
+            in_flight=status.in_flight,
+            ready=status.ready,
+            paused_reason=status.paused_reason,
+            confirmed=status.confirmed_transactions,
+        )
+
+
+def _index_view(session: Session | None) -> IndexView:
+    if session is None:
+        return IndexView(
+            head=None,
+            indexed=None,
+            finalized=None,
+            lag_blocks=None,
+            lag_s=None,
+            reorgs=0,
+            quarantined=0,
+        )
+    status = session.indexer.status
+    return IndexView(
+        head=status.head,
+        indexed=status.indexed,
+        finalized=status.finalized,
+        lag_blocks=status.lag_blocks,
+        lag_s=status.lag_s,
+        reorgs=status.reorgs,
+        quarantined=status.quarantined,
+    )

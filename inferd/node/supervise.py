@@ -1,0 +1,74 @@
+"""Keeps the daemon's tasks alive: a crash is logged and restarted with backoff, too many of them
+stop the daemon loudly; what ends the whole session is passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+import structlog
+
+from indexer.database import CONNECTION_LOST
+from indexer.errors import DatabaseUnreachable, ExitCode, OperatorError, TemporaryError
+from inferd.node.leader import LostLeadership
+from inferd.node.metrics import TASK_CRASHES
+
+_MAX_CRASHES = 5
+_CRASH_WINDOW_S = 300.0
+_MAX_BACKOFF_S = 10.0
+
+log = structlog.get_logger("node")
+
+
+class CrashLoop(OperatorError):
+    """A task crashes again and again."""
+
+    code: ClassVar[str] = "crash_loop"
+    exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+
+
+class SessionEnded(Exception):
+    """The database or the leadership is gone: all tasks of the session end and start anew."""
+
+
+async def keep_running(
+    name: str,
+    work: Callable[[], Awaitable[None]],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Runs `work` for ever.
+
+    Raises SessionEnded, CrashLoop after five crashes within five minutes, and any OperatorError
+    that only a person can mend.
+    """
+    crashes: deque[float] = deque(maxlen=_MAX_CRASHES)
+    backoff_s = 0.1
+    while True:
+        started = clock()
+        try:
+            await work()
+            raise RuntimeError(f"the {name} task returned")
+        except (LostLeadership, DatabaseUnreachable, *CONNECTION_LOST) as error:
+            raise SessionEnded(f"{name}: {type(error).__name__}: {error}") from error
+        except TemporaryError as error:
+            log.warning("task_waits", task=name, code=error.code, error=error.message)
+        except OperatorError:
+            raise
+        except Exception:
+            TASK_CRASHES.labels(name).inc()
+            log.exception("task_crashed", task=name)
+            crashes.append(clock())
+            if len(crashes) == _MAX_CRASHES and crashes[-1] - crashes[0] < _CRASH_WINDOW_S:
+                raise CrashLoop(
+                    f"the {name} task crashed {_MAX_CRASHES} times within {_CRASH_WINDOW_S:.0f} s",
+                    help_text="the log above has the tracebacks; report it",
+                ) from None
+        if clock() - started > _MAX_BACKOFF_S:
+            backoff_s = 0.1
+        await pause(backoff_s)
+        backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)

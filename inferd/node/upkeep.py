@@ -1,0 +1,78 @@
+"""What is periodic: overdue leases and old rows. The hot loop is woken by blocks instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from indexer.database import Fence, Pool
+from inferd.node.metrics import RESULTS
+from inferd.workers import leases
+
+_LEASE_SWEEP_S = 1.0
+_RETENTION_S = 600.0
+_KEEP_ROUNDS = "30 days"
+
+
+class Upkeep:
+    """Runs the periodic jobs; the first error ends the task, and the supervisor judges it."""
+
+    def __init__(self, db: Pool, fence: Fence, *, on_expiry: Callable[[], None]) -> None:
+        self._db = db
+        self._fence = fence
+        self._on_expiry = on_expiry
+
+    async def run(self) -> None:
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scheduler = AsyncIOScheduler(
+            timezone="UTC",
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 30},
+        )
+
+        def on_error(event: JobExecutionEvent) -> None:
+            if not failed.done():
+                failed.set_exception(event.exception)
+
+        scheduler.add_listener(on_error, EVENT_JOB_ERROR)
+        jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
+            (self.expire_leases, _LEASE_SWEEP_S),
+            (self.forget_old_rounds, _RETENTION_S),
+        )
+        for job, every_s in jobs:
+            scheduler.add_job(job, "interval", seconds=every_s)
+        scheduler.start()
+        try:
+            await failed
+        finally:
+            scheduler.shutdown(wait=False)
+
+    async def expire_leases(self) -> None:
+        """Takes requests back from workers that took too long."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            expired = await leases.expire_overdue(connection)
+        if expired:
+            RESULTS.labels("expired").inc(len(expired))
+            self._on_expiry()
+
+    async def forget_old_rounds(self) -> None:
+        """Deletes anchored decisions, and rounds left without any, after the retention time."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await connection.execute(
+                f"""
+                DELETE FROM node.decision d USING node.round r
+                WHERE d.round_id = r.id AND d.intent_id IS NOT NULL
+                  AND r.created_at < now() - interval '{_KEEP_ROUNDS}'
+                """  # noqa: S608 - a constant
+            )
+            await connection.execute(
+                f"""
+                DELETE FROM node.round r
+                WHERE r.created_at < now() - interval '{_KEEP_ROUNDS}'
+                  AND NOT EXISTS (SELECT FROM node.decision WHERE round_id = r.id)
+                """  # noqa: S608 - a constant
+            )

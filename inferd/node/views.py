@@ -1,0 +1,125 @@
+"""Requests as the API shows them: one query, and a pure function that names the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from indexer.database import Connection
+from inferd.node.api_models import RequestState, RequestView
+
+_SELECT = """
+    SELECT r.*,
+           c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
+           res.worker AS result_worker, res.digest AS result_digest,
+           lease.worker AS lease_worker, tries.attempts,
+           refusal.reason AS refusal_reason, refusal.sentence AS refusal_sentence,
+           decision.kind AS decision_kind, decision.reason AS decision_reason,
+           decision.sentence AS decision_sentence,
+           live.hash AS live_hash, live.items AS live_items,
+           (SELECT count(*) FROM chain.request same
+            WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
+               AS batch_size
+    FROM chain.request r
+    CROSS JOIN chain.cursor c
+    LEFT JOIN LATERAL (
+        SELECT worker, digest FROM node.result
+        WHERE request_id = r.id AND commitment = r.commitment ORDER BY computed_at LIMIT 1
+    ) res ON true
+    LEFT JOIN node.lease lease
+        ON lease.request_id = r.id AND lease.commitment = r.commitment AND lease.state = 'active'
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS attempts FROM node.lease
+        WHERE request_id = r.id AND commitment = r.commitment
+    ) tries
+    LEFT JOIN node.refusal refusal
+        ON refusal.request_id = r.id AND refusal.commitment = r.commitment
+    LEFT JOIN LATERAL (
+        SELECT kind, reason, sentence FROM node.decision
+        WHERE request_id = r.id AND commitment = r.commitment ORDER BY id DESC LIMIT 1
+    ) decision ON true
+    LEFT JOIN LATERAL (
+        SELECT (SELECT hash FROM node.tx_attempt WHERE intent_id = item.intent_id
+                ORDER BY created_at DESC LIMIT 1) AS hash,
+               (SELECT count(*) FROM node.tx_item WHERE intent_id = item.intent_id) AS items
+        FROM node.tx_item item
+        WHERE item.request_id = r.id AND item.commitment = r.commitment AND item.live
+    ) live ON true
+"""
+
+
+async def latest_requests(
+    connection: Connection, names: Mapping[bytes, str], *, limit: int, before: int | None
+) -> list[RequestView]:
+    """Newest first; `before` pages on from an id."""
+    rows = await connection.fetch(
+        _SELECT + " WHERE r.id < $1 ORDER BY r.id DESC LIMIT $2",
+        2**63 - 1 if before is None else before,
+        limit,
+    )
+    return [_view(row, names) for row in rows]
+
+
+async def one_request(
+    connection: Connection, names: Mapping[bytes, str], request_id: int
+) -> RequestView | None:
+    row = await connection.fetchrow(_SELECT + " WHERE r.id = $1", request_id)
+    return None if row is None else _view(row, names)
+
+
+def state_of(row: Mapping[str, Any]) -> RequestState:
+    """Where a request is, from what the tables hold of it."""
+    if row["status"] == "fulfilled":
+        return RequestState.SETTLED
+    if row["status"] == "refunded":
+        return RequestState.REFUNDED
+    if row["live_hash"] is not None:
+        return RequestState.POSTING
+    if row["head_timestamp_s"] > row["deadline_s"]:
+        return RequestState.EXPIRED
+    if row["result_digest"] is not None:
+        return RequestState.COMPUTED
+    if row["refusal_reason"] is not None:
+        return RequestState.REFUSED
+    if row["lease_worker"] is not None:
+        return RequestState.ASSIGNED
+    return RequestState.PENDING if row["decision_kind"] is None else RequestState.WAITING
+
+
+def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
+    state = state_of(row)
+    reason, sentence = row["refusal_reason"], row["refusal_sentence"]
+    if reason is None and state is RequestState.WAITING:
+        reason, sentence = row["decision_reason"], row["decision_sentence"]
+    until = row["settled_block"] or row["head_number"]
+    settled = state in {RequestState.SETTLED, RequestState.REFUNDED}
+    return RequestView(
+        id=row["id"],
+        commitment=_hex(row["commitment"]),
+        requester=_hex(row["requester"]),
+        model=names.get(row["model_id"], _hex(row["model_id"])),
+        fee_wei=str(row["fee_wei"]),
+        deadline_s=row["deadline_s"],
+        submitted_at_s=row["created_at_s"],
+        created_block=row["created_block"],
+        created_tx=_hex(row["created_tx_hash"]),
+        cancel_requested=row["cancel_requested"],
+        state=state,
+        reason=reason,
+        sentence=sentence,
+        attempts=row["attempts"],
+        worker=_optional_hex(row["worker"] or row["result_worker"] or row["lease_worker"]),
+        waited_blocks=max(0, until - row["created_block"]),
+        batch_size=(row["batch_size"] or None) if settled else row["live_items"],
+        tx_hash=_optional_hex(row["settled_tx_hash"] if settled else row["live_hash"]),
+        settled_block=row["settled_block"],
+        digest=_optional_hex(row["digest"] or row["result_digest"]),
+    )
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _optional_hex(value: bytes | None) -> str | None:
+    return None if value is None else _hex(value)

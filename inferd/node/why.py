@@ -1,0 +1,55 @@
+"""Every reason code with its one next action: `inferd why`, the API and the docs read them here."""
+
+from __future__ import annotations
+
+from inferd.node.api_models import RequestState, RequestView, WhyView
+from scheduler.model import Reason
+
+NEXT_ACTIONS: dict[str, str] = {
+    RequestState.PENDING: "Wait for the next block.",
+    RequestState.ASSIGNED: "Wait for the worker; when it fails, another gets the request.",
+    RequestState.COMPUTED: "Wait: it is posted when a batch is worth its gas or a deadline nears.",
+    RequestState.POSTING: "Wait for the transaction to be mined and confirmed.",
+    RequestState.SETTLED: "Read the answer with `inferd result`.",
+    RequestState.EXPIRED: "Wait for the refund, or call `refund` on the contract; anyone may.",
+    RequestState.REFUNDED: "Withdraw the credited fee with `withdraw` on the contract.",
+    Reason.NO_FREE_SLOT: "Wait for a slot; the owner can add workers or slots.",
+    Reason.NO_AVAILABLE_WORKER: "Wait until a worker that serves the model is back.",
+    Reason.GAS_TOO_DEAR_NOW: "Wait for cheaper gas, or raise the fee with `raiseFee`.",
+    Reason.EXPIRED: "Wait for the refund.",
+    Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
+    Reason.MODEL_UNKNOWN: "Ask for a model that `inferd status` lists; the fee is refunded later.",
+    Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
+    Reason.UNSUPPORTED: "Ask again without what the sentence names; this one is refunded later.",
+    Reason.ATTEMPTS_EXHAUSTED: "Wait for the refund; the workers' logs say why they failed.",
+    Reason.BAD_INPUT: "Correct the input and ask again; this one is refunded after its deadline.",
+}
+
+_SENTENCES: dict[RequestState, str] = {
+    RequestState.PENDING: "The request is on chain and no scheduling round has looked at it yet.",
+    RequestState.ASSIGNED: "Worker {worker} computes it (attempt {attempts}).",
+    RequestState.COMPUTED: "Its signed result is stored and waits for a post.",
+    RequestState.POSTING: "Its result is in transaction {tx_hash}, which is not confirmed yet.",
+    RequestState.SETTLED: "It was settled by transaction {tx_hash} in block {settled_block}.",
+    RequestState.EXPIRED: "Its deadline has passed without a result.",
+    RequestState.REFUNDED: "Its fee was credited back by transaction {tx_hash}.",
+}
+
+
+def why(view: RequestView) -> WhyView:
+    """One plain sentence on where a request is, and what can be done."""
+    named = view.sentence is not None and view.state in {
+        RequestState.WAITING,
+        RequestState.REFUSED,
+        RequestState.EXPIRED,
+    }
+    reason = view.reason if named and view.reason else str(view.state)
+    sentence = (
+        view.sentence if named and view.sentence else _SENTENCES[view.state].format(**dict(view))
+    )
+    next_action = NEXT_ACTIONS[
+        RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
+    ]
+    return WhyView(
+        id=view.id, state=view.state, reason=reason, sentence=sentence, next_action=next_action
+    )

@@ -1,0 +1,61 @@
+"""Leadership: one at a time, taken over when the holder dies, fenced when it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from indexer.database import Pool, connect
+from inferd.node.leader import LostLeadership, become_leader
+
+
+async def test_second_waits_until_first_releases(database: str) -> None:
+    first = await become_leader(database, "first")
+    waiting = asyncio.create_task(become_leader(database, "second"))
+    await asyncio.sleep(1.5)
+    assert not waiting.done()
+    await first.release()
+    second = await asyncio.wait_for(waiting, 5)
+    assert second.epoch == first.epoch + 1
+    await second.release()
+
+
+async def test_killed_connection_is_noticed_and_followed(database: str) -> None:
+    first = await become_leader(database, "first")
+    admin = await connect(database)
+    watching = asyncio.create_task(first.watch())
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND datname = current_database()"
+    )
+    second = await asyncio.wait_for(become_leader(database, "second"), 5)
+    with pytest.raises(LostLeadership):
+        await asyncio.wait_for(watching, 5)
+    await second.release()
+    await admin.close()
+
+
+async def test_fence_refuses_an_older_epoch(database: str, pool: Pool) -> None:
+    first = await become_leader(database, "first")
+    async with pool.acquire() as connection, connection.transaction():
+        await first.fence(connection)
+    await first.release()
+    second = await become_leader(database, "second")
+    with pytest.raises(LostLeadership):
+        async with pool.acquire() as connection, connection.transaction():
+            await first.fence(connection)
+    await second.release()
+
+
+async def test_successor_waits_for_a_fenced_transaction(database: str, pool: Pool) -> None:
+    first = await become_leader(database, "first")
+    async with pool.acquire() as connection, connection.transaction():
+        await first.fence(connection)
+        await first.release()
+        successor = asyncio.create_task(become_leader(database, "second"))
+        await asyncio.sleep(0.5)
+        assert not successor.done()
+    second = await asyncio.wait_for(successor, 5)
+    assert second.epoch == first.epoch + 1
+    await second.release()

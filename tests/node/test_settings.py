@@ -1,0 +1,85 @@
+"""Settings: one place, all errors at once, no secret shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferd.node.settings import BadSettings, load_settings, printable, without_credentials
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INFERD_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+
+
+def test_defaults_without_a_file() -> None:
+    assert load_settings().api.port == 8700
+
+
+def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inferd.toml").write_text("[api]\nport = 1\n[posting]\nmax_results = 7\n")
+    monkeypatch.setenv("INFERD_API__PORT", "2")
+    settings = load_settings()
+    assert (settings.api.port, settings.posting.max_results) == (2, 7)
+
+
+def test_all_errors_are_listed_together(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        'rpc_urls = ["ftp://x"]\nlog_level = "loud"\n[api]\nport = 99999\n[posting]\nsurprise = 1\n'
+    )
+    with pytest.raises(BadSettings) as caught:
+        load_settings(path)
+    for part in ("rpc_urls", "log_level", "api.port", "posting.surprise", "4 setting(s)"):
+        assert part in caught.value.message
+
+
+def test_broken_toml_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("api = {\n")
+    with pytest.raises(BadSettings) as caught:
+        load_settings(path)
+    assert str(path) in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="no file"):
+        load_settings(tmp_path / "missing.toml")
+
+
+def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERD_POSTER__RAW", "0x" + "5e" * 32)
+    monkeypatch.setenv("INFERD_DATABASE_URL", "postgresql://me:hunter2@db.test:5433/x")
+    monkeypatch.setenv("INFERD_RPC_URLS", '["https://user:hunter2@rpc.test/v3/apikey?key=hunter2"]')
+    settings = load_settings()
+    shown = json.dumps(printable(settings)) + repr(settings)
+    for secret in ("5e5e", "hunter2", "apikey"):
+        assert secret not in json.dumps(printable(settings))
+    assert "5e5e" not in shown
+    assert printable(settings)["rpc_urls"] == ["https://rpc.test/…"]
+
+
+def test_two_workers_with_one_name_are_refused(tmp_path: Path) -> None:
+    worker = '[[workers]]\nname = "a"\nbackend = "markov"\nmodel = "m"\nkey = { dev_account = 5 }\n'
+    path = tmp_path / "inferd.toml"
+    path.write_text(worker * 2)
+    with pytest.raises(BadSettings, match="one name"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
+        ("https://a:b@h/c", "https://h/…"),
+        ("postgresql://u:p@h:5432/d?x=y", "postgresql://h:5432/…"),
+    ],
+)
+def test_url_without_credentials(url: str, shown: str) -> None:
+    assert without_credentials(url) == shown

@@ -1,0 +1,98 @@
+"""Supervision: restart, give up loudly, pass on what ends the session."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexer.errors import ExitCode, ReorgTooDeep, RpcUnreachable
+from inferd.node.leader import LostLeadership
+from inferd.node.supervise import CrashLoop, SessionEnded, keep_running
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+class Script:
+    """Raises what it was given, one thing a call."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    async def __call__(self) -> None:
+        self.calls += 1
+        raise self.errors.pop(0)
+
+
+async def test_a_crashed_task_is_started_again_with_backoff() -> None:
+    clock = Clock()
+    work = Script(ValueError(), ValueError(), ValueError(), LostLeadership("end"))
+    with pytest.raises(SessionEnded):
+        await keep_running("test", work, clock=clock, pause=clock.pause)
+    assert work.calls == 4
+    assert clock.pauses == [0.1, 0.2, 0.4]
+
+
+async def test_five_crashes_in_five_minutes_stop_the_daemon_loudly() -> None:
+    clock = Clock()
+    work = Script(*(ValueError() for _ in range(9)))
+    with pytest.raises(CrashLoop) as caught:
+        await keep_running("test", work, clock=clock, pause=clock.pause)
+    assert work.calls == 5
+    assert caught.value.exit_code is ExitCode.INTERNAL
+
+
+async def test_rare_crashes_never_add_up() -> None:
+    clock = Clock()
+
+    async def pause(seconds: float) -> None:
+        clock.now += 100
+
+    work = Script(*(ValueError() for _ in range(20)), LostLeadership("end"))
+    with pytest.raises(SessionEnded):
+        await keep_running("test", work, clock=clock, pause=pause)
+    assert work.calls == 21
+
+
+async def test_a_task_that_returns_counts_as_crashed() -> None:
+    clock = Clock()
+    calls = 0
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+
+    with pytest.raises(CrashLoop):
+        await keep_running("test", work, clock=clock, pause=clock.pause)
+    assert calls == 5
+
+
+async def test_what_passes_by_itself_is_no_crash() -> None:
+    clock = Clock()
+    errors = [RpcUnreachable("away", help_text="wait") for _ in range(30)]
+    work = Script(*errors, LostLeadership("end"))
+    with pytest.raises(SessionEnded):
+        await keep_running("test", work, clock=clock, pause=clock.pause)
+    assert work.calls == 31
+    assert max(clock.pauses) == 10.0
+
+
+async def test_what_only_a_person_can_mend_is_passed_on() -> None:
+    with pytest.raises(ReorgTooDeep):
+        await keep_running("test", Script(ReorgTooDeep("deep", help_text="repair")))
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), OSError("gone")])
+async def test_a_lost_database_ends_the_session(error: Exception) -> None:
+    with pytest.raises(SessionEnded):
+        await keep_running("test", Script(error))

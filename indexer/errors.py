@@ -16,6 +16,8 @@ class ExitCode(IntEnum):
     """The command line itself could not be read."""
     NOT_AS_PROMISED = 3
     """The command ran, and what it checked does not hold."""
+    INTERNAL = 70
+    """A fault of inferd itself; the log has the traceback."""
     TRY_AGAIN = 75
     """Something outside is not there now; the same call may succeed later."""
     INTERRUPTED = 130
@@ -48,6 +50,18 @@ class RpcUnreachable(TemporaryError):
     """No endpoint answers."""
 
     code: ClassVar[str] = "rpc_unreachable"
+
+
+class BadRpcUrl(OperatorError):
+    """An endpoint's URL cannot be used."""
+
+    code: ClassVar[str] = "bad_rpc_url"
+
+
+class NodeBehind(TemporaryError):
+    """The node has not synced to the block of the deployment yet."""
+
+    code: ClassVar[str] = "node_behind"
 
 
 class DatabaseUnreachable(TemporaryError):

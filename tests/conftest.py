@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -19,12 +20,17 @@ _TEMPLATE = "inferd_template"
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    """One server per test process, fast instead of crash-safe."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("pg"), durable=False)
-    server.ensure_running()
-    yield server
-    server.stop()
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """One server per test process, fast instead of crash-safe.
+
+    Not below pytest's own temporary folder: the next pytest of the same user closes that to others,
+    and as root the server runs as another user.
+    """
+    with tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True) as folder:
+        server = EmbeddedPostgres(Path(folder), durable=False)
+        server.ensure_running()
+        yield server
+        server.stop()
 
 
 def database_url(server: EmbeddedPostgres, name: str) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
-import signal
 import socket
 import subprocess
 import time
@@ -22,10 +20,10 @@ from eth_account import Account
 from eth_account.signers.local import LocalAccount
 
 from indexer.errors import OperatorError, TemporaryError
+from inferd.chain.child import die_with_parent
 
 _PACKAGED_CONFIG = Path(__file__).parent / "anvil.toml"
 _CHECKOUT = Path(__file__).parents[2]
-_PR_SET_PDEATHSIG = 1
 
 
 class BadAnvilConfig(OperatorError):
@@ -82,7 +80,7 @@ def load_anvil_config(path: Path | None = None) -> AnvilConfig:
         return msgspec.convert(tomllib.loads(place.read_text()), AnvilConfig)
     except FileNotFoundError:
         raise BadAnvilConfig(
-            f"there is no file {place}", help_text="name one with `--config`"
+            f"there is no file {place}", help_text="name one with `--config-file`"
         ) from None
     except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadAnvilConfig(
@@ -174,7 +172,7 @@ def start_anvil(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, no lock is taken
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, no lock is taken
         )
     finally:
         if not isinstance(output, int):
@@ -236,8 +234,3 @@ def _wait_until_it_answers(anvil: Anvil, timeout_s: float = 30.0) -> None:
         f"Anvil does not answer at {anvil.url} after {timeout_s:.0f} s",
         help_text="the machine may be overloaded; try again",
     )
-
-
-def _die_with_parent() -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -19,6 +19,7 @@ from inferd.demo.show import Board, show_report
 from inferd.demo.verify import verify
 from inferd.demo.world import World, built
 from inferd.node.api_models import RequestState, RequestView
+from inferd.node.supervise import first_cause
 
 _POLL_S = 0.25
 _TIMEOUT_S = 180.0
@@ -37,7 +38,10 @@ def run_demo(folder: Path, script: Sequence[DemoRequest], console: Console) -> N
 
     Raises NotAsPromised, KeyboardInterrupt, and what goes wrong on the way.
     """
-    asyncio.run(_until_interrupted(folder.resolve(), script, console))
+    try:
+        asyncio.run(_until_interrupted(folder.resolve(), script, console))
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from None
 
 
 async def _until_interrupted(folder: Path, script: Sequence[DemoRequest], console: Console) -> None:
@@ -82,18 +86,22 @@ async def _demo(folder: Path, script: Sequence[DemoRequest], console: Console) -
 
 
 async def _ask(world: World, script: Sequence[DemoRequest]) -> dict[int, DemoRequest]:
-    """Submits all, one transaction each, as `inferd submit` does."""
-    asked = {}
+    """Submits all at once, one transaction each, as `inferd submit` does."""
     contracts = world.deployment.contracts
-    for request in script:
-        head = await world.rpc.header("latest")
-        if head is None:
-            raise AssertionError("Anvil has a newest block")
-        done = await submit(
-            world.requester, contracts, request.params(head.timestamp_s), request.fee_wei
-        )
-        asked[done.request_id] = request
-    return asked
+    head = await world.rpc.header("latest")
+    if head is None:
+        raise AssertionError("Anvil has a newest block")
+    async with asyncio.TaskGroup() as tasks:
+        sends = [
+            tasks.create_task(
+                submit(
+                    world.requester, contracts, request.params(head.timestamp_s), request.fee_wei
+                )
+            )
+            for request in script
+        ]
+    asked = {send.result().request_id: request for send, request in zip(sends, script, strict=True)}
+    return dict(sorted(asked.items()))
 
 
 async def _watch(

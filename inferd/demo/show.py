@@ -87,7 +87,8 @@ class Board:
         if view.worker:
             parts.append(f"worker {self._worker(view)}")
         if view.tx_hash:
-            parts.append(f"batch of {view.batch_size} in {view.tx_hash[:12]}")
+            batch = f"batch of {view.batch_size} in " if view.batch_size else ""
+            parts.append(f"{batch}{view.tx_hash[:12]}")
         return ", ".join(parts)
 
     def _worker(self, view: RequestView) -> str:

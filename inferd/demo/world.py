@@ -103,10 +103,7 @@ class World:
 @contextlib.asynccontextmanager
 async def built(folder: Path, say: Callable[[str], None]) -> AsyncIterator[World]:
     """Brings the world up step by step, and takes it down in reverse, also when interrupted."""
-    postgres = EmbeddedPostgres(folder / "postgres")
-    postgres.stop()  # of a demo that was killed
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    postgres = _emptied(folder)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(postgres.stop)
         await in_thread(postgres.ensure_running)
@@ -134,6 +131,15 @@ async def built(folder: Path, say: Callable[[str], None]) -> AsyncIterator[World
             daemon,
             log,
         )
+
+
+def _emptied(folder: Path) -> EmbeddedPostgres:
+    """The folder, without what an earlier demo left in it, or left running."""
+    postgres = EmbeddedPostgres(folder / "postgres")
+    postgres.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return postgres
 
 
 def _write_settings(folder: Path, anvil: Anvil) -> Settings:

@@ -20,7 +20,7 @@ from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from indexer.database import CONNECTION_LOST, Pool, open_pool
-from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
+from indexer.errors import RpcUnreachable, TemporaryError
 from indexer.rpc import Rpc
 from inferd.chain.keys import open_account
 from inferd.node.api import ApiState, build_api
@@ -35,7 +35,7 @@ from inferd.node.session import Session
 from inferd.node.settings import Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
-from inferd.node.supervise import SessionEnded
+from inferd.node.supervise import SessionEnded, first_cause
 from inferd.protocol.deployment import Deployment, load_deployment
 
 _MAX_BACKOFF_S = 5.0
@@ -49,7 +49,7 @@ def run(settings: Settings) -> None:
     try:
         asyncio.run(_until_signalled(settings))
     except BaseExceptionGroup as group:
-        raise _first_cause(group) from None
+        raise first_cause(group) from None
 
 
 async def _until_signalled(settings: Settings) -> None:
@@ -177,13 +177,3 @@ async def _pool(url: str) -> AsyncIterator[Pool]:
         with contextlib.suppress(TimeoutError, *CONNECTION_LOST):
             await asyncio.wait_for(pool.close(), 3)
         pool.terminate()
-
-
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended a task group, however deep it is nested."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first_cause(error)
-        if isinstance(error, OperatorError):
-            return error
-    return group.exceptions[0]

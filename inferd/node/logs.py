@@ -44,8 +44,10 @@ def configure_logs(level: str, form: Literal["json", "console"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("uvicorn.access", "apscheduler", "asyncio"):
+    for noisy in ("uvicorn", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # Upkeep passes its jobs' errors on to the supervisor, which logs them once.
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
 
 
 def _bytes_as_hex(

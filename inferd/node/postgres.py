@@ -37,9 +37,9 @@ class EmbeddedPostgres:
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         """`durable=False` gives up crash safety for speed: for tests only."""
-        self._folder = folder.resolve()
-        self._data = self._folder / "data"
-        self._log = self._folder / "postgres.log"
+        self.folder = folder.resolve()
+        self._data = self.folder / "data"
+        self._log = self.folder / "postgres.log"
         self._durable = durable
         self._binaries = _binaries()
         self._user = _SYSTEM_USER if os.geteuid() == 0 else None
@@ -56,7 +56,7 @@ class EmbeddedPostgres:
 
         Raises DatabaseUnreachable with the end of the server's log where it does not start.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with self._lock():
             if self._user:
                 self._hand_to_system_user()
@@ -91,19 +91,19 @@ class EmbeddedPostgres:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        with (self._folder / ".lock").open("w") as handle:
+        with (self.folder / ".lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     def _socket_folder(self) -> Path:
-        if len(str(self._folder)) < _SOCKET_PATH_LIMIT - len("/.s.PGSQL.5432"):
-            return self._folder
-        name = hashlib.sha256(str(self._folder).encode()).hexdigest()[:16]
+        if len(str(self.folder)) < _SOCKET_PATH_LIMIT - len("/.s.PGSQL.5432"):
+            return self.folder
+        name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"inferd-{name}"
 
     def _initialise(self) -> None:
         # A half-made folder of an interrupted first start would be refused by initdb.
-        partial = self._folder / "data.new"
+        partial = self.folder / "data.new"
         if partial.exists():
             subprocess.run(["/bin/rm", "-rf", str(partial)], check=True)
         arguments = ["-D", str(partial), "-U", "postgres", "-E", "utf8", "--auth=trust"]
@@ -127,7 +127,7 @@ class EmbeddedPostgres:
         if code:
             tail = self._log.read_text(errors="replace")[-500:] if self._log.exists() else ""
             raise DatabaseUnreachable(
-                f"the embedded PostgreSQL in {self._folder} does not start: {tail.strip()}",
+                f"the embedded PostgreSQL in {self.folder} does not start: {tail.strip()}",
                 help_text="free disk space and memory, or set `database_url` to your own server",
             )
 
@@ -144,7 +144,7 @@ class EmbeddedPostgres:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=self._folder,
+                cwd=self.folder,
                 user=self._user,
                 group=pwd.getpwnam(self._user).pw_gid if self._user else None,
                 extra_groups=[] if self._user else None,
@@ -168,8 +168,8 @@ class EmbeddedPostgres:
                 ["/usr/sbin/useradd", "--system", _SYSTEM_USER], check=True, capture_output=True
             )
             uid = pwd.getpwnam(_SYSTEM_USER).pw_uid
-        os.chown(self._folder, uid, -1)
-        for place in (self._folder, self._binaries):
+        os.chown(self.folder, uid, -1)
+        for place in (self.folder, self._binaries):
             for parent in place.parents:
                 mode = parent.stat().st_mode
                 if not mode & stat.S_IXOTH:

@@ -18,7 +18,7 @@ from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Gwei, Settings
 from inferd.node.snapshot import RoundInputs
-from inferd.node.supervise import keep_running
+from inferd.node.supervise import first_cause, keep_running
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
 from inferd.protocol.result import ResultItem, pack_items
@@ -106,6 +106,8 @@ class Session:
                     ("monitor", self._monitor),
                 ):
                     tasks.create_task(keep_running(name, work), name=name)
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from None
         finally:
             await self.dispatcher.close()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import ClassVar
 
 import structlog
@@ -72,3 +72,18 @@ async def keep_running(
             backoff_s = 0.1
         await pause(backoff_s)
         backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended a group of tasks: what only a person can mend goes before the rest."""
+    causes = list(_flat(group))
+    fatal = (cause for cause in causes if isinstance(cause, OperatorError))
+    return next(fatal, causes[0])
+
+
+def _flat(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _flat(error)
+        else:
+            yield error

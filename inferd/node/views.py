@@ -16,7 +16,7 @@ _SELECT = """
            refusal.reason AS refusal_reason, refusal.sentence AS refusal_sentence,
            decision.kind AS decision_kind, decision.reason AS decision_reason,
            decision.sentence AS decision_sentence,
-           live.hash AS live_hash, live.items AS live_items,
+           live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
                AS batch_size
@@ -39,7 +39,8 @@ _SELECT = """
         WHERE request_id = r.id AND commitment = r.commitment ORDER BY id DESC LIMIT 1
     ) decision ON true
     LEFT JOIN LATERAL (
-        SELECT (SELECT hash FROM node.tx_attempt WHERE intent_id = item.intent_id
+        SELECT (SELECT kind FROM node.tx_intent WHERE id = item.intent_id) AS kind,
+               (SELECT hash FROM node.tx_attempt WHERE intent_id = item.intent_id
                 ORDER BY created_at DESC LIMIT 1) AS hash,
                (SELECT count(*) FROM node.tx_item WHERE intent_id = item.intent_id) AS items
         FROM node.tx_item item
@@ -73,7 +74,7 @@ def state_of(row: Mapping[str, Any]) -> RequestState:
         return RequestState.SETTLED
     if row["status"] == "refunded":
         return RequestState.REFUNDED
-    if row["live_hash"] is not None:
+    if row["live_kind"] == "post":
         return RequestState.POSTING
     if row["head_timestamp_s"] > row["deadline_s"]:
         return RequestState.EXPIRED

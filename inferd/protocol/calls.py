@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 from web3 import Web3
 from web3.contract import Contract
@@ -72,6 +73,13 @@ def register_worker(
     return _encode("WorkerRegistry", "register", [info, (consent[:32], consent[32:])])
 
 
+def update_worker(
+    signer: Address, models: Sequence[bytes], endpoint: str, slots: int, memory_mb: int
+) -> bytes:
+    info = (to_checksum_address(signer), list(models), endpoint, slots, memory_mb)
+    return _encode("WorkerRegistry", "update", [info])
+
+
 def stake(signer: Address) -> bytes:
     return _encode("StakeManager", "stake", [to_checksum_address(signer)])
 
@@ -80,16 +88,28 @@ def unstake(signer: Address, amount_wei: Wei) -> bytes:
     return _encode("StakeManager", "unstake", [to_checksum_address(signer), amount_wei])
 
 
+def withdraw_stake(signer: Address, to: Address) -> bytes:
+    values = [to_checksum_address(signer), to_checksum_address(to)]
+    return _encode("StakeManager", "withdrawStake", values)
+
+
 def view(contract: str, function: str, arguments: Sequence[Any] = ()) -> bytes:
     """Calldata of a view function."""
     return _encode(contract, function, arguments)
 
 
 def decode_view(contract: str, function: str, returned: bytes) -> tuple[Any, ...]:
-    """The values a view returned, in ABI order. Raises eth_abi's errors on foreign bytes."""
+    """The values a view returned, in ABI order; addresses as 0x-text in lower case.
+
+    Raises eth_abi's DecodingError on foreign bytes.
+    """
+    return decode(_output_types(contract, function), returned)
+
+
+@cache
+def _output_types(contract: str, function: str) -> list[str]:
     abi = codec(contract).get_function_by_name(function).abi
-    types = [_type_of(output) for output in abi["outputs"]]
-    return tuple(Web3().codec.decode(types, returned))
+    return [_type_of(output) for output in abi["outputs"]]
 
 
 def _type_of(output: Any) -> str:

@@ -22,7 +22,9 @@ async def test_answers_depend_on_the_prompt_and_are_settled_and_paid(
         view = await node.until_state(asked.request_id, "settled")
         _, result = await node.get(f"/v1/results/{asked.request_id}")
         output = base64.b64decode(result["output_base64"])
-        checked = await check_result(world.rpc, world.deployment.contracts, asked.request_id, output)
+        checked = await check_result(
+            world.rpc, world.deployment.contracts, asked.request_id, output
+        )
         assert view["digest"] == "0x" + keccak(output).hex() == "0x" + checked.digest.hex()
         assert view["worker"] == "0x" + checked.worker.hex()
         outputs.append(output)

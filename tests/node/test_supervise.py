@@ -6,7 +6,7 @@ import pytest
 
 from indexer.errors import ExitCode, ReorgTooDeep, RpcUnreachable
 from inferd.node.leader import LostLeadership
-from inferd.node.supervise import CrashLoop, SessionEnded, keep_running
+from inferd.node.supervise import CrashLoop, SessionEnded, first_cause, keep_running
 
 
 class Clock:
@@ -96,3 +96,9 @@ async def test_what_only_a_person_can_mend_is_passed_on() -> None:
 async def test_a_lost_database_ends_the_session(error: Exception) -> None:
     with pytest.raises(SessionEnded):
         await keep_running("test", Script(error))
+
+
+def test_the_cause_of_a_group_is_found_however_deep() -> None:
+    ended, deep = SessionEnded("away"), ReorgTooDeep("deep", help_text="repair")
+    assert first_cause(BaseExceptionGroup("a", [BaseExceptionGroup("b", [ended])])) is ended
+    assert first_cause(BaseExceptionGroup("a", [ended, BaseExceptionGroup("b", [deep])])) is deep

@@ -1,0 +1,63 @@
+"""Whether an endpoint serves the chain of a deployment, and reads of its contracts' views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eth_abi.exceptions import DecodingError
+from eth_utils.address import to_checksum_address
+
+from indexer.errors import NoContractCode, WrongChain
+from indexer.rpc import Rpc
+from indexer.types import Address
+from inferd.protocol.calls import decode_view, view
+from inferd.protocol.deployment import Deployment
+
+
+async def check_chain(rpc: Rpc, deployment: Deployment) -> None:
+    """Compares chain id, genesis and the presence of code with the deployment file.
+
+    Raises WrongChain, NoContractCode, RpcUnreachable.
+    """
+    contracts = deployment.contracts
+    chain_id = await rpc.chain_id()
+    if chain_id != contracts.chain_id:
+        raise WrongChain(
+            f"{rpc.endpoint} serves chain {chain_id}, and the deployment is on chain"
+            f" {contracts.chain_id}",
+            help_text="correct `rpc_urls`, or name that chain's `deployment_file`",
+        )
+    genesis = await rpc.header(0)
+    # Some endpoints prune old headers: no genesis is no proof of another chain.
+    if genesis is not None and genesis.hash != deployment.genesis_hash:
+        raise WrongChain(
+            f"{rpc.endpoint} serves another chain {chain_id} than the deployment's:"
+            " its genesis block differs",
+            help_text="a development chain was started anew: run `inferd deploy` again",
+        )
+    for address in contracts.addresses():
+        if not await rpc.code(address):
+            raise NoContractCode(
+                f"there is no contract at {to_checksum_address(address)}", help_text=_DEPLOY
+            )
+
+
+async def read_view(
+    rpc: Rpc, address: Address, contract: str, function: str, arguments: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    """What a view returns at the newest block, in ABI order; addresses as lower-case 0x-text.
+
+    Raises RpcUnreachable, and NoContractCode where the answer is not one of that function.
+    """
+    returned = await rpc.call(address, view(contract, function, arguments))
+    try:
+        return decode_view(contract, function, returned)
+    except DecodingError as error:
+        raise NoContractCode(
+            f"there is no {contract} of inferd at {to_checksum_address(address)}",
+            help_text=_DEPLOY,
+        ) from error
+
+
+_DEPLOY = "run `inferd deploy`, or name the right `deployment_file`"

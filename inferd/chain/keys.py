@@ -1,0 +1,95 @@
+"""Where a key comes from, and the account it opens.
+
+A raw key is taken on development chains only; the chain's own public accounts likewise.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from indexer.errors import OperatorError
+from inferd.chain.anvil import load_anvil_config
+
+DEVELOPMENT_CHAIN_IDS = frozenset({31337, 1337})
+
+
+class BadKey(OperatorError):
+    """A key cannot be opened, or must not be used here. The text never holds the key."""
+
+    code: ClassVar[str] = "bad_key"
+
+
+class KeySource(BaseModel):
+    """One of: a keystore v3 file with a password file, a raw key, an account of anvil.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keystore: Path | None = None
+    password_file: Path | None = None
+    raw: SecretStr | None = None
+    """From the environment, on development chains."""
+    dev_account: int | None = Field(None, ge=0)
+    """Index of one of anvil.toml's accounts, on development chains."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> KeySource:
+        given = [self.keystore, self.raw, self.dev_account]
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("give exactly one of keystore, dev_account or raw")
+        if (self.keystore is None) != (self.password_file is None):
+            raise ValueError("keystore and password_file go together")
+        return self
+
+
+def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
+    """The account behind `source`; `use` names it in errors ("poster", "worker text").
+
+    Raises BadKey.
+    """
+    if source.keystore is not None and source.password_file is not None:
+        return _from_keystore(source.keystore, source.password_file, use)
+    if chain_id not in DEVELOPMENT_CHAIN_IDS:
+        raise BadKey(
+            f"the {use} key is a development key, and chain {chain_id} is no development chain",
+            help_text="give it as `keystore` with `password_file`",
+        )
+    if source.raw is not None:
+        try:
+            account: LocalAccount = Account.from_key(source.raw.get_secret_value())
+        except Exception:  # its text may hold the key
+            raise BadKey(
+                f"the {use} key is not 32 bytes of hex", help_text="correct the variable"
+            ) from None
+        return account
+    return load_anvil_config().account(source.dev_account or 0)
+
+
+def _from_keystore(keystore: Path, password_file: Path, use: str) -> LocalAccount:
+    try:
+        encrypted = json.loads(keystore.read_text())
+        password = password_file.read_text().rstrip("\r\n")
+    except OSError as error:
+        raise BadKey(
+            f"the {use} key cannot be read: {error.filename}: {error.strerror}",
+            help_text="correct the path, or the file's permissions",
+        ) from None
+    except ValueError:
+        raise BadKey(
+            f"{keystore} is not a keystore file of version 3",
+            help_text="make one with any Ethereum wallet that exports keystore v3",
+        ) from None
+    try:
+        private_key = Account.decrypt(encrypted, password)
+    except Exception as error:  # its text or context may hold the password
+        what = "the password is wrong" if "MAC" in str(error) else "it is no keystore of version 3"
+        raise BadKey(
+            f"{keystore} does not open: {what}", help_text=f"look at it and at {password_file}"
+        ) from None
+    opened: LocalAccount = Account.from_key(private_key)
+    return opened

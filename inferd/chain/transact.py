@@ -1,0 +1,170 @@
+"""Transactions from one key, each waited for: what a person at a command line needs.
+
+The daemon's own posts go through the settlement outbox instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from eth_account.signers.local import LocalAccount
+from eth_utils.address import to_canonical_address, to_checksum_address
+
+from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
+from indexer.rpc import Receipt, Rpc, RpcError
+from indexer.types import Address, Hash32, Wei
+from inferd.protocol.reverts import decode_revert
+
+_GAS_HEADROOM = 1.2
+_POLL_S = 0.1
+
+
+class TransactionRefused(OperatorError):
+    """The chain would not take, or did not execute, a transaction."""
+
+    code: ClassVar[str] = "transaction_refused"
+
+
+class InsufficientFunds(OperatorError):
+    """The sender cannot pay value and gas."""
+
+    code: ClassVar[str] = "insufficient_funds"
+
+
+class TransactionPending(TemporaryError):
+    """A sent transaction has not been mined in the time given."""
+
+    code: ClassVar[str] = "transaction_pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A key with the chain it sends to. Sends at the same time get nonces one after another."""
+
+    rpc: Rpc
+    account: LocalAccount
+    chain_id: int
+    _nonce: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
+
+    @property
+    def address(self) -> Address:
+        return Address(to_canonical_address(self.account.address))
+
+    async def send(
+        self,
+        to: Address | None,
+        data: bytes,
+        *,
+        value_wei: Wei | int = 0,
+        timeout_s: float = 120.0,
+    ) -> Receipt:
+        """Signs, sends and waits for the receipt; `to=None` creates a contract.
+
+        Raises TransactionRefused, InsufficientFunds, TransactionPending, RpcUnreachable.
+        """
+        end_s = time.monotonic() + timeout_s
+        async with self._nonce:
+            signed = self.account.sign_transaction(await self._fill(to, data, value_wei))
+            tx_hash, raw = Hash32(bytes(signed.hash)), bytes(signed.raw_transaction)
+            await self._until_taken(tx_hash, raw, end_s)
+        receipt = await self._until_mined(tx_hash, end_s)
+        if not receipt.succeeded:
+            raise TransactionRefused(
+                f"transaction 0x{tx_hash.hex()} was mined and reverted",
+                help_text="the state changed between estimate and execution; look at it, retry",
+            )
+        return receipt
+
+    async def _until_taken(self, tx_hash: Hash32, raw: bytes, end_s: float) -> None:
+        """Sends until the endpoint has the transaction.
+
+        An endpoint that fails while it takes a transaction may have taken it: from the first try
+        on, the only safe thing is to send the same bytes again.
+        """
+        while True:
+            with contextlib.suppress(RpcUnreachable, RpcError):
+                await self._broadcast(tx_hash, raw)
+                return
+            await _pause(end_s, tx_hash, "may have been sent and was")
+
+    async def _until_mined(self, tx_hash: Hash32, end_s: float) -> Receipt:
+        while True:
+            with contextlib.suppress(RpcUnreachable, RpcError):
+                receipt = await self.rpc.receipt(tx_hash)
+                if receipt is not None:
+                    return receipt
+            await _pause(end_s, tx_hash, "was sent and is")
+
+    async def _broadcast(self, tx_hash: Hash32, raw: bytes) -> None:
+        try:
+            await self.rpc.send_raw_transaction(raw)
+        except RpcError as error:
+            text = error.message.lower()
+            if "already known" in text or "already imported" in text:
+                return
+            # "nonce too low" after a resend: these very bytes may have been mined meanwhile.
+            if await self.rpc.receipt(tx_hash) is None:
+                raise refusal(error) from error
+
+    async def _fill(self, to: Address | None, data: bytes, value_wei: Wei | int) -> dict[str, Any]:
+        head = await self.rpc.header("latest")
+        base_fee_wei = head.base_fee_wei if head else 0
+        tip_wei = await self.rpc.max_priority_fee() or 0
+        try:
+            gas = await self.rpc.estimate_gas(self.address, to, data, value_wei)
+        except RpcError as error:
+            raise refusal(error) from error
+        gas_limit = int(gas * _GAS_HEADROOM)
+        max_fee_wei = 2 * base_fee_wei + tip_wei
+        balance_wei = await self.rpc.balance(self.address)
+        if balance_wei < value_wei + gas_limit * max_fee_wei:
+            raise InsufficientFunds(
+                f"{self.account.address} holds {balance_wei} wei, and this needs"
+                f" {value_wei + gas_limit * max_fee_wei}",
+                help_text="fund the account, or lower the fee",
+            )
+        transaction: dict[str, Any] = {
+            "type": 2,
+            "chainId": self.chain_id,
+            "nonce": await self.rpc.nonce(self.address, "pending"),
+            "gas": gas_limit,
+            "maxFeePerGas": max_fee_wei,
+            "maxPriorityFeePerGas": tip_wei,
+            "value": value_wei,
+            "data": data,
+        }
+        if to is not None:
+            transaction["to"] = to_checksum_address(to)
+        return transaction
+
+
+async def _pause(end_s: float, tx_hash: Hash32, what: str) -> None:
+    """Waits for the next try. Raises TransactionPending where there is no time for one."""
+    if time.monotonic() >= end_s:
+        raise TransactionPending(
+            f"transaction 0x{tx_hash.hex()} {what} not seen mined in the time given",
+            help_text="it may still be mined: look it up before you send another",
+        )
+    await asyncio.sleep(_POLL_S)
+
+
+def refusal(error: RpcError) -> OperatorError:
+    """An endpoint's refusal as an error with something to do about it."""
+    text = error.message.lower()
+    if "insufficient funds" in text or "gas required exceeds allowance" in text:
+        return InsufficientFunds(
+            "the account cannot pay for this transaction", help_text="fund it, or lower the fee"
+        )
+    return TransactionRefused(
+        f"the chain refuses the transaction: {describe_revert(error)}",
+        help_text="correct what it names; nothing was sent",
+    )
+
+
+def describe_revert(error: RpcError) -> str:
+    """A contract's custom error by name and arguments where it is one of ours."""
+    return decode_revert(error.data) or error.message

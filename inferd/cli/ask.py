@@ -1,0 +1,215 @@
+"""`inferd submit`: ask for one inference and, if wished, wait for its checked answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from indexer.errors import OperatorError, RpcUnreachable
+from indexer.types import Wei
+from inferd.chain.amounts import Deadline, parse_duration_s, parse_fee_wei
+from inferd.chain.requester import Submitted, submit
+from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode
+from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
+from inferd.cli.result import Answer, fetch_answer, show_answer
+from inferd.cli.session import (
+    DeployedChain,
+    JsonOption,
+    Session,
+    deployed_chain,
+    run_async,
+    session_of,
+)
+from inferd.cli.waiting import wait_until_settled
+from inferd.protocol.request import RequestParams, model_id
+
+_UINT32_MAX = 2**32 - 1
+
+
+class ModelUnknown(OperatorError):
+    """No worker of the node serves the model."""
+
+    code: ClassVar[str] = "model_unknown"
+
+
+class BadPrompt(OperatorError):
+    """There is no prompt, or it cannot be read."""
+
+    code: ClassVar[str] = "bad_prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What `inferd submit` was asked for, before it is tied to a chain's clock."""
+
+    model: str
+    prompt: bytes
+    fee_wei: Wei
+    deadline: Deadline
+    max_tokens: int
+    memory_mb: int
+    batchable: bool
+
+
+def register(app: typer.Typer) -> None:
+    app.command("submit")(submit_command)
+
+
+def submit_command(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model that the node serves.")],
+    prompt: Annotated[
+        str,
+        typer.Option(metavar="TEXT|@FILE|-", help="The prompt, a file with it, or - for stdin."),
+    ],
+    fee: Annotated[str, typer.Option(metavar="AMOUNT", help="What you pay, like 0.01ether.")],
+    deadline: Annotated[
+        str,
+        typer.Option(metavar="SPAN|TIME", help="10m, or a time like 2030-01-31T12:00Z."),
+    ],
+    max_tokens: Annotated[
+        int, typer.Option(min=0, max=_UINT32_MAX, metavar="N", help="0 = the worker's own limit.")
+    ] = 0,
+    memory_mb: Annotated[
+        int, typer.Option(min=0, max=_UINT32_MAX, metavar="N", help="A worker must have; 0 = any.")
+    ] = 0,
+    batchable: Annotated[
+        bool, typer.Option(help="Whether the result may wait to share a transaction.")
+    ] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the answer, check it and print it.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option(metavar="SPAN", help="With --wait: how long at most.")
+    ] = "15m",
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Submit although no worker serves the model.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask for one inference; prints the request's id and its transaction.
+
+    The contract holds the fee: it pays for a result that lands before the
+    deadline, and is yours again after it. With --wait only the answer goes to
+    stdout, as `inferd result` prints it.
+
+    Example: inferd submit --model smollm2-135m --prompt "Why is the sky blue?"
+    --fee 0.01ether --deadline 10m --wait
+    """
+    question = Question(
+        model=model,
+        prompt=_read_prompt(prompt),
+        fee_wei=parse_fee_wei(fee),
+        deadline=Deadline.parse(deadline),
+        max_tokens=max_tokens,
+        memory_mb=memory_mb,
+        batchable=batchable,
+    )
+    timeout_s = parse_duration_s(timeout)
+    session = session_of(context)
+    if wait:
+        answer = run_async(_ask_and_wait(session, question, timeout_s, anyway=anyway))
+        show_answer(answer, as_json=as_json, raw=False)
+        return
+    submitted, deadline_s = run_async(_ask(session, question, anyway=anyway))
+    if as_json:
+        show_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "id": submitted.request_id,
+                "commitment": "0x" + submitted.commitment.hex(),
+                "tx_hash": "0x" + submitted.tx_hash.hex(),
+                "block": submitted.block_number,
+                "fee_wei": str(question.fee_wei),
+                "deadline_s": deadline_s,
+            }
+        )
+        return
+    for line in _lines(submitted):
+        show(line)
+
+
+async def _ask(session: Session, question: Question, *, anyway: bool) -> tuple[Submitted, int]:
+    async with deployed_chain(session) as chain:
+        if not anyway:
+            await _refuse_unknown_model(session, chain, question.model)
+        return await _submit(session, chain, question)
+
+
+async def _ask_and_wait(
+    session: Session, question: Question, timeout_s: int, *, anyway: bool
+) -> Answer:
+    async with deployed_chain(session) as chain:
+        if not anyway:
+            await _refuse_unknown_model(session, chain, question.model)
+        submitted, _ = await _submit(session, chain, question)
+        for line in _lines(submitted):
+            note(line)
+        async with NodeClient(session.settings.node_url) as client:
+            await wait_until_settled(client, submitted.request_id, timeout_s)
+            return await fetch_answer(client, chain, submitted.request_id)
+
+
+async def _submit(
+    session: Session, chain: DeployedChain, question: Question
+) -> tuple[Submitted, int]:
+    sender = chain.sender(session.settings.requester, use="requester")
+    head = await chain.rpc.header("latest")
+    if head is None:
+        raise RpcUnreachable(
+            f"{chain.rpc.endpoint} has no newest block", help_text="wait until it has synced"
+        )
+    deadline_s = question.deadline.at(head.timestamp_s)
+    params = RequestParams(
+        model_id=model_id(question.model),
+        max_tokens=question.max_tokens,
+        deadline_s=deadline_s,
+        memory_mb=question.memory_mb,
+        input=question.prompt,
+        batchable=question.batchable,
+    )
+    return await submit(sender, chain.contracts, params, question.fee_wei), deadline_s
+
+
+async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: str) -> None:
+    async with NodeClient(session.settings.node_url) as client:
+        try:
+            status = await client.status()
+        except (NodeUnreachable, NotAnInferdNode) as error:
+            note(f"warning: cannot tell whether a worker serves {model}: {error.message}")
+            return
+    if status.chain_id != chain.contracts.chain_id:
+        note(f"warning: the node at {client.shown} serves another chain, {status.chain_id}")
+        return
+    served = sorted({worker.model for worker in status.workers})
+    if model not in served:
+        raise ModelUnknown(
+            f"no worker of the node at {client.shown} serves the model {model!r}",
+            help_text=f"choose of {', '.join(served) or 'none'}, or submit with --anyway",
+        )
+
+
+def _lines(submitted: Submitted) -> tuple[str, str]:
+    return f"request {submitted.request_id}", f"transaction 0x{submitted.tx_hash.hex()}"
+
+
+def _read_prompt(prompt: str) -> bytes:
+    if prompt == "-":
+        content = sys.stdin.buffer.read()
+    elif prompt.startswith("@"):
+        try:
+            content = Path(prompt[1:]).read_bytes()
+        except OSError as error:
+            raise BadPrompt(
+                f"the prompt file {prompt[1:]} cannot be read: {error.strerror}",
+                help_text="correct the path; a prompt that begins with @ can come from stdin (-)",
+            ) from None
+    else:
+        content = prompt.encode("utf-8", "surrogateescape")
+    if not content:
+        raise BadPrompt("the prompt is empty", help_text="give one with `--prompt`")
+    return content

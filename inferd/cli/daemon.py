@@ -1,0 +1,25 @@
+"""`inferd node`, and `inferd demo`, which runs one."""
+
+from __future__ import annotations
+
+import typer
+
+from inferd.cli.session import session_of
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(node)
+    from inferd.cli.demo import demo  # noqa: PLC0415 - the demo takes many parts with it
+
+    app.command()(demo)
+
+
+def node(context: typer.Context) -> None:
+    """Run the daemon: index, schedule, dispatch, settle, until SIGTERM or Ctrl-C.
+
+    Example: inferd --config inferd.toml node
+    """
+    settings = session_of(context).settings
+    from inferd.node.daemon import run  # noqa: PLC0415 - only this command needs the whole daemon
+
+    run(settings)

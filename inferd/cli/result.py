@@ -1,0 +1,99 @@
+"""`inferd result`: an answer from the node, checked against the chain before it is printed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from eth_utils.address import to_checksum_address
+
+from inferd.chain.requester import CheckedResult, check_result
+from inferd.cli.client import NodeClient, NotAnInferdNode
+from inferd.cli.output import SCHEMA_VERSION, note, show_bytes, show_json
+from inferd.cli.session import (
+    DeployedChain,
+    IdArgument,
+    JsonOption,
+    Session,
+    deployed_chain,
+    run_async,
+    session_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An output whose digest is the one on chain."""
+
+    output: bytes
+    media_type: str
+    checked: CheckedResult
+
+
+def register(app: typer.Typer) -> None:
+    app.command("result")(result_command)
+
+
+def result_command(
+    context: typer.Context,
+    request_id: IdArgument,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the exact bytes on a terminal too.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a request's answer after checking it against the digest on chain.
+
+    A pipe or a file gets the exact bytes; a terminal gets text with control
+    characters escaped.
+
+    Example: inferd result 7 > answer.txt
+    """
+    show_answer(run_async(_result(session_of(context), request_id)), as_json=as_json, raw=raw)
+
+
+async def _result(session: Session, request_id: int) -> Answer:
+    async with deployed_chain(session) as chain, NodeClient(session.settings.node_url) as client:
+        return await fetch_answer(client, chain, request_id)
+
+
+async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int) -> Answer:
+    """Raises NotFound, DigestMismatch, NotSettled and what the client and the chain raise."""
+    view = await client.result(request_id)
+    try:
+        output = base64.b64decode(view.output_base64, validate=True)
+    except binascii.Error:
+        raise NotAnInferdNode(
+            f"the node at {client.shown} gave an output that is no base64",
+            help_text="correct `node_url`, or run the same release on both sides",
+        ) from None
+    checked = await check_result(chain.rpc, chain.contracts, request_id, output)
+    return Answer(output, view.media_type, checked)
+
+
+def show_answer(answer: Answer, *, as_json: bool, raw: bool) -> None:
+    """The output on stdout, and what it was checked against on stderr (or both as JSON)."""
+    checked = answer.checked
+    if as_json:
+        show_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "id": checked.request_id,
+                "media_type": answer.media_type,
+                "output_base64": base64.b64encode(answer.output).decode(),
+                "digest": "0x" + checked.digest.hex(),
+                "digest_matches_chain": True,
+                "worker": to_checksum_address(checked.worker),
+                "tx_hash": "0x" + checked.tx_hash.hex(),
+                "block": checked.block_number,
+            }
+        )
+        return
+    note(
+        f"digest 0x{checked.digest.hex()} is on chain: block {checked.block_number},"
+        f" worker {to_checksum_address(checked.worker)}, transaction 0x{checked.tx_hash.hex()}"
+    )
+    show_bytes(answer.output, raw=raw)

@@ -1,0 +1,93 @@
+"""`inferd status` and `inferd why`: how the node is, and why a request is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import typer
+
+from inferd.cli.client import NodeClient
+from inferd.cli.output import show, show_json
+from inferd.cli.session import IdArgument, JsonOption, Session, run_async, session_of
+from inferd.node.api_models import IndexView, SettlementView, StatusView, WhyView
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status")(status_command)
+    app.command("why")(why_command)
+
+
+def status_command(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show how the node is: what keeps it from its work, lag, requests, workers, posting.
+
+    Example: inferd status
+    """
+    status = run_async(_status(session_of(context)))
+    if as_json:
+        show_json(status.model_dump(mode="json"))
+        return
+    for line in _status_lines(status):
+        show(line)
+
+
+def why_command(
+    context: typer.Context, request_id: IdArgument, as_json: JsonOption = False
+) -> None:
+    """Say in one sentence why a request is not served yet, or never will be, and what to do.
+
+    Example: inferd why 7
+    """
+    why = run_async(_why(session_of(context), request_id))
+    if as_json:
+        show_json(why.model_dump(mode="json"))
+        return
+    show(f"{why.state} ({why.reason}): {why.sentence}")
+    show(f"next: {why.next_action}")
+
+
+async def _status(session: Session) -> StatusView:
+    async with NodeClient(session.settings.node_url) as client:
+        return await client.status()
+
+
+async def _why(session: Session, request_id: int) -> WhyView:
+    async with NodeClient(session.settings.node_url) as client:
+        return await client.why(request_id)
+
+
+def _status_lines(status: StatusView) -> Iterator[str]:
+    ready = "ready" if status.ready else "not ready"
+    yield f"node       {ready}, {status.role}, release {status.version}, chain {status.chain_id}"
+    for problem in status.problems:
+        yield f"problem    {problem.code}: {problem.sentence} {problem.next_action}"
+    yield f"index      {_index_line(status.index)}"
+    counts = ", ".join(f"{count} {state}" for state, count in status.requests.items())
+    yield f"requests   {counts or 'none'}"
+    for worker in status.workers:
+        state = "available" if worker.available else "not available"
+        yield (
+            f"worker     {worker.name} {worker.address} {worker.model}: {state},"
+            f" {worker.in_flight} of {worker.slots} busy,"
+            f" {worker.completed} done, {worker.failed} failed"
+        )
+    if status.settlement is not None:
+        yield f"posting    {_settlement_line(status.settlement)}"
+
+
+def _index_line(index: IndexView) -> str:
+    if index.indexed is None:
+        return "nothing yet"
+    lag = f", {index.lag_blocks} behind" if index.lag_blocks else ""
+    return (
+        f"block {index.indexed} of {index.head}{lag}, {index.reorgs} reorganisations,"
+        f" {index.quarantined} unreadable logs"
+    )
+
+
+def _settlement_line(settlement: SettlementView) -> str:
+    balance = "unknown" if settlement.balance_wei is None else f"{settlement.balance_wei} wei"
+    paused = f", paused: {settlement.paused_reason}" if settlement.paused_reason else ""
+    return (
+        f"{settlement.poster} holds {balance}, {settlement.ready} results ready,"
+        f" {settlement.in_flight} transactions in flight, {settlement.confirmed} confirmed{paused}"
+    )

@@ -1,0 +1,113 @@
+"""Four contracts that know each other, or a clear word that they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from eth_utils.address import to_canonical_address
+
+from indexer.errors import NoContractCode, WrongChain
+from indexer.types import Address, Contracts
+from inferd.chain.connect import check_chain, read_view
+from inferd.chain.deploy import DeploymentDisturbed, create_address, deploy
+from inferd.chain.transact import Sender
+from inferd.protocol.deployment import BadDeploymentFile, Deployment, load_deployment
+from tests.chain.world import DEPLOYER, ETHER, TERMS, World
+
+
+async def test_the_terms_are_those_given(world: World) -> None:
+    assert await world.requests_view("posterBps") == 2_000
+    assert await world.requests_view("cancelDelay") == 60
+    assert await world.requests_view("nextId") == 1
+    stakes = world.contracts.stakes
+    assert await read_view(world.rpc, stakes, "StakeManager", "minStakeWei") == (ETHER // 10,)
+    assert await read_view(world.rpc, stakes, "StakeManager", "unbondingDelay") == (604_800,)
+
+
+async def test_a_file_gives_back_the_deployment(world: World, tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "deployment.json"
+
+    world.deployment.save(place)
+
+    assert load_deployment(place) == world.deployment
+    await check_chain(world.rpc, load_deployment(place))
+
+
+async def test_a_second_deployment_stands_beside_the_first(world: World) -> None:
+    second = await deploy(world.sender(DEPLOYER), TERMS)
+
+    assert not set(second.contracts.addresses()) & set(world.contracts.addresses())
+    assert second.contracts.start_block > world.contracts.start_block
+
+
+async def test_a_transaction_in_between_is_noticed(world: World) -> None:
+    class Disturbed(Sender):
+        async def send(self, to, data, **options):
+            receipt = await super().send(to, data, **options)
+            await super().send(b"\x55" * 20, b"")
+            return receipt
+
+    sender = world.sender(DEPLOYER)
+    with pytest.raises(DeploymentDisturbed):
+        await deploy(Disturbed(sender.rpc, sender.account, sender.chain_id), TERMS)
+
+
+@pytest.mark.parametrize("nonce", [0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x12345])
+async def test_create_addresses_are_the_chains(world: World, nonce: int) -> None:
+    sender = world.sender(7)
+    await world.rpc.request("anvil_setNonce", [sender.account.address, hex(nonce)])
+
+    receipt = await sender.send(None, b"\x60\x00\x60\x00\xf3")
+
+    assert receipt.contract_address == create_address(sender.address, nonce)
+
+
+async def test_another_chain_is_refused(world: World) -> None:
+    contracts = world.contracts
+    other = Contracts(1, 0, *contracts.addresses())
+    with pytest.raises(WrongChain, match="serves chain 31337"):
+        await check_chain(world.rpc, Deployment(other, world.deployment.genesis_hash))
+
+    with pytest.raises(WrongChain, match="genesis"):
+        await check_chain(world.rpc, Deployment(contracts, bytes(32)))
+
+
+async def test_an_address_without_code_is_refused(world: World) -> None:
+    nowhere = Address(b"\x99" * 20)
+    contracts = Contracts(31337, 0, nowhere, *world.contracts.addresses()[1:])
+    with pytest.raises(NoContractCode, match="0x9999"):
+        await check_chain(world.rpc, Deployment(contracts, world.deployment.genesis_hash))
+    with pytest.raises(NoContractCode, match="InferenceRequests"):
+        await read_view(world.rpc, nowhere, "InferenceRequests", "nextId")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not a deployment file"),
+        ("[]", "schema_version"),
+        ('{"schema_version": 2}', "schema_version"),
+        ('{"schema_version": 1}', "KeyError"),
+        ('{"schema_version": 1, "contracts": {"InferenceRequests": "0x12"}}', "KeyError"),
+    ],
+)
+def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str, words: str) -> None:
+    place = tmp_path / "deployment.json"
+    place.write_text(text)
+
+    with pytest.raises(BadDeploymentFile, match=words):
+        load_deployment(place)
+
+
+def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(BadDeploymentFile, match="there is no deployment file") as refused:
+        load_deployment(tmp_path / "none.json")
+
+    assert "inferd deploy" in refused.value.help_text
+
+
+def test_known_create_address() -> None:
+    sender = Address(to_canonical_address("0x6ac7ea33f8831ea9dcc53393aaa88b25a785dbf0"))
+
+    assert create_address(sender, 0).hex() == "cd234a471b72ba2f1ccf0a70fcaba648a5eecd8d"

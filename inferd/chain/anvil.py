@@ -13,14 +13,15 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 
 from indexer.errors import OperatorError, TemporaryError
 from inferd.chain.child import die_with_parent
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
 
 _PACKAGED_CONFIG = Path(__file__).parent / "anvil.toml"
 _CHECKOUT = Path(__file__).parents[2]
@@ -66,6 +67,8 @@ class AnvilConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def account(self, index: int) -> LocalAccount:
         """One of the chain's funded accounts; its key is public."""
+        from eth_account import Account  # noqa: PLC0415 - takes a second to load
+
         Account.enable_unaudited_hdwallet_features()
         account: LocalAccount = Account.from_mnemonic(
             self.accounts.mnemonic, account_path=f"m/44'/60'/0'/0/{index}"

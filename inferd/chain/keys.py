@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
+import structlog
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from indexer.errors import OperatorError
 from inferd.chain.anvil import load_anvil_config
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
+
+_log = structlog.get_logger("keys")
 
 DEVELOPMENT_CHAIN_IDS = frozenset({31337, 1337})
 
@@ -61,11 +65,12 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
         )
     if source.raw is not None:
         try:
-            account: LocalAccount = Account.from_key(source.raw.get_secret_value())
+            account: LocalAccount = _accounts().from_key(source.raw.get_secret_value())
         except Exception:  # its text may hold the key
             raise BadKey(
                 f"the {use} key is not 32 bytes of hex", help_text="correct the variable"
             ) from None
+        _log.warning("raw_key", use=use, address=account.address, chain_id=chain_id)
         return account
     return load_anvil_config().account(source.dev_account or 0)
 
@@ -85,11 +90,17 @@ def _from_keystore(keystore: Path, password_file: Path, use: str) -> LocalAccoun
             help_text="make one with any Ethereum wallet that exports keystore v3",
         ) from None
     try:
-        private_key = Account.decrypt(encrypted, password)
+        private_key = _accounts().decrypt(encrypted, password)
     except Exception as error:  # its text or context may hold the password
         what = "the password is wrong" if "MAC" in str(error) else "it is no keystore of version 3"
         raise BadKey(
             f"{keystore} does not open: {what}", help_text=f"look at it and at {password_file}"
         ) from None
-    opened: LocalAccount = Account.from_key(private_key)
+    opened: LocalAccount = _accounts().from_key(private_key)
     return opened
+
+
+def _accounts() -> Any:
+    from eth_account import Account  # noqa: PLC0415 - takes a second to load
+
+    return Account

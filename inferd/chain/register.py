@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from eth_abi.abi import encode
-from eth_account.signers.local import LocalAccount
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_canonical_address, to_checksum_address
 from eth_utils.crypto import keccak
@@ -19,6 +18,9 @@ from inferd.chain.transact import Sender
 from inferd.protocol import calls
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import consent_digest, domain_separator, sign_digest
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
 
 _ZERO = Address(bytes(20))
 

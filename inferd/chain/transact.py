@@ -9,15 +9,17 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_canonical_address, to_checksum_address
 
 from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
 from indexer.types import Address, Hash32, Wei
 from inferd.protocol.reverts import decode_revert
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
 
 _GAS_HEADROOM = 1.2
 _POLL_S = 0.1

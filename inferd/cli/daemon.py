@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from inferd.cli.demo import demo
 from inferd.cli.session import session_of
 
 
 def register(app: typer.Typer) -> None:
     app.command()(node)
-    from inferd.cli.demo import demo  # noqa: PLC0415 - the demo takes many parts with it
-
     app.command()(demo)
 
 

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from inferd.demo.run import run_demo
-from inferd.demo.script import load_script
-
 
 def demo(
     requests: Annotated[
@@ -28,4 +25,8 @@ def demo(
 
     Example: inferd demo
     """
+    # The demo takes the whole of inferd with it: other commands need not wait for that.
+    from inferd.demo.run import run_demo  # noqa: PLC0415
+    from inferd.demo.script import load_script  # noqa: PLC0415
+
     run_demo(folder, load_script(requests), Console())

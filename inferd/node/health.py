@@ -32,6 +32,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Gas is dearer than the cap in the settings ({detail}); results wait.",
         "Wait, or raise `posting.max_fee_gwei`.",
     ),
+    "transaction_refused": (
+        "The endpoint refuses the poster's transactions ({detail}); results wait.",
+        "Look at what it says; the node tries again with each block.",
+    ),
     "no_workers": (
         "No worker is registered, enabled and staked on chain.",
         "Run `inferd worker register`.",

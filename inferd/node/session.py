@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,8 +20,6 @@ from inferd.node.snapshot import RoundInputs
 from inferd.node.supervise import first_cause, keep_running
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
-from inferd.protocol.result import ResultItem, pack_items
-from inferd.protocol.typed_data import CompactSignature
 from inferd.settlement.engine import Settlement
 from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
@@ -66,7 +63,7 @@ class Session:
             db=db,
             contracts=contracts,
             signer=LocalSigner(node.poster),
-            sign_group=self._sign_group,
+            sign_group=self._workers.sign_group,
             settings=settlement_settings(settings, node.facts, node.crew.addresses),
             fence=leadership.fence,
         )
@@ -114,11 +111,6 @@ class Session:
     def _ring_both(self) -> None:
         self._round_bell.ring()
         self._settle_bell.ring()
-
-    async def _sign_group(
-        self, worker: Address, items: Sequence[ResultItem]
-    ) -> CompactSignature | None:
-        return await self._workers.sign_group(worker, pack_items(items))
 
     async def _settle(self) -> None:
         while True:

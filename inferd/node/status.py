@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from inferd.node.session import Session
 
 # What passes by itself within a block or two is no problem to report.
-_REPORTED_PAUSES = (PausedReason.INSUFFICIENT_FUNDS, PausedReason.GAS_PRICE_OVER_CAP)
+_REPORTED_PAUSES = (
+    PausedReason.INSUFFICIENT_FUNDS,
+    PausedReason.GAS_PRICE_OVER_CAP,
+    PausedReason.TRANSACTION_REFUSED,
+)
 
 
 class StatusReader:

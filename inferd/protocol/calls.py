@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
-from web3 import Web3
-from web3.contract import Contract
 
 from indexer.types import Address, Hash32, Wei
 from inferd.protocol.artifacts import load
 from inferd.protocol.request import RequestParams
 from inferd.protocol.typed_data import CompactSignature
 
+if TYPE_CHECKING:
+    from web3.contract import Contract
+
 
 @cache
 def codec(name: str) -> type[Contract]:
     """The ABI codec of one contract; it talks to no chain."""
+    from web3 import Web3  # noqa: PLC0415 - takes half a second, and few commands need it
+
     return Web3().eth.contract(abi=load(name).abi)
 
 

@@ -1,0 +1,1 @@
+"""Results -> chain: signed once, sent until they are mined, followed until they are final."""

@@ -1,0 +1,197 @@
+"""Which results are ready, and how a batch of them becomes calldata."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from indexer.database import Pool
+from indexer.types import ZERO_HASH, Address, BlockRef, Hash32
+from inferd.protocol import calls
+from inferd.protocol.request import Commitment
+from inferd.protocol.result import ResultItem, pack_items
+from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.receipts import FAULTS
+from inferd.settlement.records import Item
+from inferd.settlement.settings import SettlementSettings
+from scheduler.audit import merkle_root
+from scheduler.gas import fit_gas_model
+from scheduler.model import GasModel, ReadyResult, RequestKey, WorkerId
+
+_log = structlog.get_logger("settlement")
+_MAX_READY = 5_000
+_BPS = 10_000
+
+
+class SignGroup(Protocol):
+    """Asks a worker for its signature over a group of its own results, packed.
+
+    Any exception = the worker is gone or refuses.
+    """
+
+    async def __call__(self, worker: Address, items: bytes, /) -> CompactSignature: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A result of node.result whose request is pending and in no live transaction."""
+
+    item: ResultItem
+    worker: Address
+    signature: CompactSignature
+    """Over a group of this one item."""
+    ready: ReadyResult
+
+    def outbox_item(self) -> Item:
+        return Item(self.item.request_id, self.item.commitment, self.worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Results of one worker under one signature."""
+
+    worker: Address
+    items: tuple[ResultItem, ...]
+    signature: CompactSignature
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsToAnchor:
+    ids: tuple[int, ...]
+    root: Hash32
+
+
+async def load_ready(
+    pool: Pool, head: BlockRef, settings: SettlementSettings
+) -> list[StoredResult]:
+    """Of each request the result that came first, nearest deadlines first.
+
+    One that failed in a transaction before travels alone, so that it can spoil no other; one that
+    was given up is left out.
+    """
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT DISTINCT ON (r.deadline_s, r.id) r.id, r.commitment, r.fee_wei, r.deadline_s,"
+            " r.batchable, n.worker, n.digest, n.signature,"
+            " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
+            " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
+            "         AND commitment = r.commitment AND worker = n.worker"
+            "         AND outcome = ANY($3::text[])) AS suspect"
+            " FROM chain.request r"
+            " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
+            " WHERE r.status = 'pending' AND r.deadline_s > $1"
+            " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
+            "     AND i.commitment = r.commitment"
+            "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker = n.worker)))"
+            " ORDER BY r.deadline_s, r.id, n.computed_at, n.worker LIMIT $2",
+            head.timestamp_s,
+            _MAX_READY,
+            list(FAULTS),
+        )
+    found = []
+    for row in rows:
+        worker: Address = row["worker"]
+        commitment: Commitment = row["commitment"]
+        ready = ReadyResult(
+            key=RequestKey(row["id"], commitment),
+            worker=WorkerId(worker),
+            fee_wei=row["fee_wei"],
+            revenue_wei=revenue_of(row["fee_wei"], worker, settings),
+            deadline_s=row["deadline_s"],
+            computed_at_s=row["computed_at_s"],
+            batchable=row["batchable"] and not row["suspect"],
+        )
+        item = ResultItem(row["id"], commitment, row["digest"])
+        found.append(StoredResult(item, worker, row["signature"], ready))
+    return found
+
+
+def revenue_of(fee_wei: int, worker: Address, settings: SettlementSettings) -> int:
+    """What posting a result earns this operator: the poster's share, and the rest if its own."""
+    return fee_wei if worker in settings.own_workers else fee_wei * settings.poster_bps // _BPS
+
+
+async def build_groups(
+    results: Sequence[StoredResult],
+    sign_group: SignGroup,
+    *,
+    domain: Hash32,
+    timeout_s: float,
+) -> list[Group]:
+    """One group per worker under a fresh signature; a single result has its own already.
+
+    Where a worker does not sign, its results go as one group each: dearer, and never lost.
+    """
+    by_worker: dict[Address, list[StoredResult]] = {}
+    for result in sorted(results, key=lambda r: r.item.request_id):
+        by_worker.setdefault(result.worker, []).append(result)
+    groups: list[Group] = []
+    for worker, theirs in sorted(by_worker.items()):
+        items = tuple(result.item for result in theirs)
+        signature = None
+        if len(theirs) > 1:
+            signature = await _signed(worker, pack_items(items), sign_group, domain, timeout_s)
+        if signature is not None:
+            groups.append(Group(worker, items, signature))
+        else:
+            groups += [Group(worker, (result.item,), result.signature) for result in theirs]
+    return groups
+
+
+def post_calldata(groups: Sequence[Group], decisions_root: Hash32) -> bytes:
+    """Calldata of `post`."""
+    packed = [(pack_items(group.items), (group.signature,)) for group in groups]
+    return calls.post(packed, decisions_root)
+
+
+async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
+    """The oldest decisions that no transaction anchors; the root is zero where there are none."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT id, leaf FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1",
+            limit,
+        )
+    if not rows:
+        return DecisionsToAnchor((), ZERO_HASH)
+    root = merkle_root([row["leaf"] for row in rows])
+    return DecisionsToAnchor(tuple(row["id"] for row in rows), Hash32(root))
+
+
+async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:
+    """Fitted to the newest posts that were mined whole."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT groups, items, gas_used FROM node.gas_observation"
+            " ORDER BY seen_at DESC LIMIT $1",
+            settings.gas_window,
+        )
+    observed = [(row["groups"], row["items"], row["gas_used"]) for row in rows]
+    return fit_gas_model(observed, settings.gas_prior)
+
+
+async def _signed(
+    worker: Address,
+    items: bytes,
+    sign_group: SignGroup,
+    domain: Hash32,
+    timeout_s: float,
+) -> CompactSignature | None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            signature = await sign_group(worker, items)
+    except Exception as error:  # of any kind: one worker's trouble must not stop others
+        _log.warning("group_not_signed", worker="0x" + worker.hex(), error=repr(error))
+        return None
+    try:
+        signer = recover(group_digest(domain, items), signature)
+    except BadSignature as error:
+        _log.warning("bad_group_signature", worker="0x" + worker.hex(), error=str(error))
+        return None
+    if signer != worker:
+        _log.warning("group_signed_by_another_key", worker="0x" + worker.hex())
+        return None
+    return signature

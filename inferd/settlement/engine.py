@@ -1,0 +1,141 @@
+"""Settlement as one object: a step per block moves everything that can move."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from indexer.database import Fence, Pool
+from indexer.types import Address, BlockRef, Contracts
+from inferd.settlement.batch import SignGroup, load_gas_model
+from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
+from inferd.settlement.follow import Follower
+from inferd.settlement.gaps import GapFiller
+from inferd.settlement.keys import TransactionSigner
+from inferd.settlement.launch import Launcher
+from inferd.settlement.outbox import Outbox
+from inferd.settlement.posting import Poster
+from inferd.settlement.records import Intent
+from inferd.settlement.refunding import Refunder
+from inferd.settlement.sending import Sender
+from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.signing import Signing
+from inferd.settlement.state import IntentState
+from scheduler.model import GasModel
+
+_log = structlog.get_logger("settlement")
+_UNMINED = frozenset({IntentState.PLANNED, IntentState.SIGNED, IntentState.BROADCAST})
+
+
+class Settlement:
+    """One per signing key and database. All that matters is in the database: a new object on the
+    same one goes on where the last stopped, at whatever point that was."""
+
+    def __init__(
+        self,
+        *,
+        rpc: ChainRpc,
+        db: Pool,
+        contracts: Contracts,
+        signer: TransactionSigner,
+        sign_group: SignGroup,
+        settings: SettlementSettings,
+        fence: Fence | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.status = SettlementStatus()
+        self._rpc = rpc
+        self._pool = db
+        self._address = signer.address
+        self._settings = settings
+        self._stepping = asyncio.Lock()
+        self._contracts = contracts
+        self._fence = fence
+        self._outbox = self._outbox_of(signer.address)
+        sender = Sender(rpc, self._outbox, self.status)
+        signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
+        launcher = Launcher(rpc, self._outbox, signing, sender, signer.address, self.status)
+        self._gaps = GapFiller(self._outbox, sender, launcher, contracts, settings)
+        self._follower = Follower(
+            rpc, db, self._outbox, sender, signing, contracts, settings, self.status
+        )
+        self._former: dict[Address, tuple[Outbox, Follower]] = {}
+        self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
+        self._refunder = Refunder(db, launcher, contracts, settings)
+
+    async def step(self, head: BlockRef) -> None:
+        """Once per block, when its rows are committed, and again when results become ready.
+
+        Trouble with the endpoint is recorded in `status` and met again by the next step.
+        Database errors, and what the fence raises, propagate.
+        """
+        async with self._stepping:
+            self.status.noticed = None
+            self.status.last_error = None
+            try:
+                await self._step(head)
+            except RPC_TROUBLE as error:
+                self.status.last_error = str(error)
+                self.status.noticed = self.status.noticed or PausedReason.RPC_TROUBLE
+                _log.warning("endpoint_trouble", block=head.number, error=str(error))
+            self.status.paused_reason = self.status.noticed
+
+    async def gas_model(self) -> GasModel:
+        """What a post costs, by the newest of ours; database errors propagate."""
+        return await load_gas_model(self._pool, self._settings)
+
+    async def _step(self, head: BlockRef) -> None:
+        settings = self._settings
+        sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
+        self.status.balance_wei = sight.balance_wei
+        await self._follow_former_keys(head)
+        live = await self._outbox.live()
+        if await self._gaps.fill(live, sight):
+            live = await self._outbox.live()
+        live = await self._follower.follow(live, sight)
+        waiting = [intent for intent in live if intent.state in _UNMINED]
+        self.status.in_flight = len(waiting)
+        slots = settings.max_in_flight - len(waiting)
+        if _is_stalled(waiting):
+            # What comes later cannot be mined before it: no new nonces behind it.
+            slots = 0
+        slots -= await self._poster.post(sight, slots)
+        no_refund_yet = not any(intent.kind == "refund" for intent in live)
+        if settings.refunds and no_refund_yet and slots > 0:
+            slots -= await self._refunder.refund(sight)
+        if not _is_stalled(waiting):
+            self.status.in_flight = settings.max_in_flight - slots
+
+    async def _follow_former_keys(self, head: BlockRef) -> None:
+        """What an earlier key of this operator signed is still on its way, and holds its items."""
+        confirmations = self._settings.confirmations
+        for address in await self._outbox.other_senders():
+            if address not in self._former:
+                outbox = self._outbox_of(address)
+                sender = Sender(self._rpc, outbox, self.status)
+                follower = Follower(
+                    self._rpc,
+                    self._pool,
+                    outbox,
+                    sender,
+                    None,
+                    self._contracts,
+                    self._settings,
+                    self.status,
+                )
+                self._former[address] = outbox, follower
+            outbox, follower = self._former[address]
+            sight = await look(self._rpc, self._pool, address, head, confirmations)
+            await follower.follow(await outbox.live(), sight)
+
+    def _outbox_of(self, address: Address) -> Outbox:
+        return Outbox(
+            self._pool, chain_id=self._contracts.chain_id, sender=address, fence=self._fence
+        )
+
+
+def _is_stalled(waiting: list[Intent]) -> bool:
+    return any(intent.state is IntentState.SIGNED for intent in waiting)

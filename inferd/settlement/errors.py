@@ -1,0 +1,58 @@
+"""What an endpoint's refusal of a transaction means: one table for all clients."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class SendError(StrEnum):
+    """Why a transaction was not taken. Only ALREADY_KNOWN is a success."""
+
+    ALREADY_KNOWN = "already_known"
+    NONCE_TOO_LOW = "nonce_too_low"
+    NONCE_TOO_HIGH = "nonce_too_high"
+    UNDERPRICED = "underpriced"
+    REPLACEMENT_UNDERPRICED = "replacement_underpriced"
+    INSUFFICIENT_FUNDS = "insufficient_funds"
+    UNKNOWN = "unknown"
+
+
+# Lower-cased fragments; the first that is contained decides, so narrower ones come first.
+_FRAGMENTS: tuple[tuple[str, SendError], ...] = (
+    ("already known", SendError.ALREADY_KNOWN),  # geth, reth, erigon, besu
+    ("already imported", SendError.ALREADY_KNOWN),  # anvil
+    ("alreadyknown", SendError.ALREADY_KNOWN),  # nethermind
+    ("known transaction", SendError.ALREADY_KNOWN),  # besu, old geth; see _NOT_KNOWN
+    ("replacement transaction underpriced", SendError.REPLACEMENT_UNDERPRICED),  # geth, reth, anvil
+    ("replacementnotallowed", SendError.REPLACEMENT_UNDERPRICED),  # nethermind
+    ("could not replace existing tx", SendError.REPLACEMENT_UNDERPRICED),  # erigon
+    ("nonce too low", SendError.NONCE_TOO_LOW),  # geth, reth, anvil, erigon
+    ("nonce is too low", SendError.NONCE_TOO_LOW),
+    ("oldnonce", SendError.NONCE_TOO_LOW),  # nethermind
+    ("nonce below current", SendError.NONCE_TOO_LOW),  # besu
+    ("nonce too high", SendError.NONCE_TOO_HIGH),  # geth, anvil
+    ("nonce is too high", SendError.NONCE_TOO_HIGH),
+    ("noncegap", SendError.NONCE_TOO_HIGH),  # nethermind
+    ("noncetoofarinthefuture", SendError.NONCE_TOO_HIGH),  # nethermind
+    ("too far in the future", SendError.NONCE_TOO_HIGH),  # besu
+    ("exceeds next nonce", SendError.NONCE_TOO_HIGH),
+    ("insufficient funds", SendError.INSUFFICIENT_FUNDS),  # geth, reth, anvil, erigon
+    ("insufficientfunds", SendError.INSUFFICIENT_FUNDS),  # nethermind
+    ("upfront cost exceeds account balance", SendError.INSUFFICIENT_FUNDS),  # besu
+    ("less than block base fee", SendError.UNDERPRICED),  # geth, reth, anvil
+    ("transaction underpriced", SendError.UNDERPRICED),  # geth, reth
+    ("fee too low", SendError.UNDERPRICED),  # erigon
+    ("feetoolow", SendError.UNDERPRICED),  # nethermind
+    ("below configured minimum", SendError.UNDERPRICED),  # besu
+    ("below the minimum", SendError.UNDERPRICED),  # besu
+)
+_NOT_KNOWN = "unknown transaction"
+
+
+def classify(message: str) -> SendError:
+    """Reads an error message of any client. What is in no row is UNKNOWN: never guessed."""
+    text = message.lower().replace(_NOT_KNOWN, "")
+    for fragment, meaning in _FRAGMENTS:
+        if fragment in text:
+            return meaning
+    return SendError.UNKNOWN

@@ -1,0 +1,262 @@
+"""Follows live intents: gathers what the chain shows of each, and does what `next_action` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from indexer.database import Pool
+from indexer.rpc import Receipt
+from indexer.types import Contracts
+from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
+from inferd.settlement.fees import Fees, first_fees, replacement_fees
+from inferd.settlement.outbox import GasObservation, ItemKey, Outbox
+from inferd.settlement.receipts import REVERTED, SETTLED, item_outcomes, posted_groups
+from inferd.settlement.records import Attempt, Intent
+from inferd.settlement.sending import Sender
+from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.signing import Signing
+from inferd.settlement.state import (
+    LIVE,
+    Act,
+    Action,
+    IntentState,
+    Observation,
+    ReceiptView,
+    next_action,
+)
+
+_log = structlog.get_logger("settlement")
+_MAX_ACTIONS = 6
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What the endpoint says about the hashes of one intent."""
+
+    receipts: dict[bytes, Receipt]
+    """In canonical blocks at or below the head."""
+    known: set[bytes]
+    wanted: bool
+    """The items of an intent that was never signed are still worth it."""
+
+
+class Follower:
+    """Without `signing`, as for a key that is no longer here, stored bytes are sent and followed,
+    and nothing is signed."""
+
+    def __init__(
+        self,
+        rpc: ChainRpc,
+        pool: Pool,
+        outbox: Outbox,
+        sender: Sender,
+        signing: Signing | None,
+        contracts: Contracts,
+        settings: SettlementSettings,
+        status: SettlementStatus,
+    ) -> None:
+        self._rpc = rpc
+        self._pool = pool
+        self._outbox = outbox
+        self._sender = sender
+        self._signing = signing
+        self._contracts = contracts
+        self._settings = settings
+        self._status = status
+
+    async def follow(self, intents: Sequence[Intent], sight: Sight) -> list[Intent]:
+        """The intents that are live afterwards. They are sent in the order of their nonces.
+
+        Takes what they can still cost from the sight's free balance. Raises RPC_TROUBLE.
+        """
+        live = []
+        for intent in intents:
+            followed = await self._follow(intent, sight)
+            if followed.state in LIVE:
+                live.append(followed)
+                sight.free_wei -= followed.reserved_wei
+            else:
+                self._sender.forget(followed)
+        return live
+
+    async def _follow(self, intent: Intent, sight: Sight) -> Intent:
+        evidence = await self._evidence(intent, sight)
+        for _ in range(_MAX_ACTIONS):
+            fees = self._fees(intent, sight)
+            seen = self._observation(intent, evidence, fees, sight)
+            action = next_action(intent.state, [a.view() for a in intent.attempts], seen)
+            if not await self._act(intent, action, evidence, fees, sight):
+                if intent.state is IntentState.SIGNED and not seen.can_pay:
+                    self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
+                return intent
+            intent = await self._outbox.load(intent.id)
+        return intent
+
+    async def _act(
+        self,
+        intent: Intent,
+        action: Action,
+        evidence: _Evidence,
+        fees: Fees | None,
+        sight: Sight,
+    ) -> bool:
+        """Whether the intent changed, and should be looked at again."""
+        log = _log.bind(intent_id=intent.id, nonce=intent.nonce, trace_ids=intent.trace_ids)
+        match action.act, action.hash:
+            case ((Act.SEND | Act.REBROADCAST), bytes(tx_hash)):
+                attempt = _attempt(intent, tx_hash)
+                if not await self._sender.send(intent, attempt, sight):
+                    return False
+                evidence.known.add(tx_hash)
+            case Act.MARK_MINED, bytes(tx_hash):
+                receipt = evidence.receipts[tx_hash]
+                await self._outbox.mark_mined(intent.id, receipt)
+                log.info("mined", tx_hash="0x" + tx_hash.hex(), block=receipt.block_number)
+            case ((Act.CONFIRM | Act.FAIL), bytes(tx_hash)):
+                await self._close_mined(intent, evidence.receipts[tx_hash])
+            case Act.MARK_UNMINED, _:
+                await self._outbox.mark_unmined(intent.id)
+                log.warning("unmined_by_reorg")
+            case Act.SIGN, _ if fees is not None and self._signing is not None:
+                await self._signing.first(intent, fees)
+            case Act.BUMP, _ if fees is not None and self._signing is not None:
+                log.info("replacing", max_fee_wei=fees.max_fee_wei)
+                await self._signing.replacement(intent, fees)
+            case Act.REPLAN, _:
+                outcome = "nonce_taken" if intent.attempts else "not_sent"
+                await self._close(intent, IntentState.CANCELLED, outcome, {})
+                log.warning("cancelled", outcome=outcome)
+            case _:
+                return False
+        return True
+
+    async def _evidence(self, intent: Intent, sight: Sight) -> _Evidence:
+        receipts: dict[bytes, Receipt] = {}
+        known: set[bytes] = set()
+        for attempt in intent.attempts:
+            receipt = await self._rpc.receipt(attempt.hash)
+            if receipt is not None:
+                known.add(attempt.hash)
+                canonical = await canonical_hash(
+                    self._rpc, self._pool, sight.head, receipt.block_number
+                )
+                if receipt.block_hash == canonical:
+                    receipts[attempt.hash] = receipt
+            elif await self._rpc.transaction_exists(attempt.hash):
+                known.add(attempt.hash)
+        wanted = bool(intent.attempts) or await self._is_wanted(intent, sight)
+        return _Evidence(receipts, known, wanted)
+
+    async def _is_wanted(self, intent: Intent, sight: Sight) -> bool:
+        """Whether every item still waits for this: all pending, none (or each) past its deadline.
+
+        An empty one was to fill a gap, and is made anew where the gap is still there.
+        """
+        async with self._pool.acquire() as connection:
+            fit: int = await connection.fetchval(
+                "SELECT count(*) FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
+                " AND r.commitment = i.commitment WHERE i.intent_id = $1"
+                " AND r.status = 'pending' AND (r.deadline_s < $2) = $3",
+                intent.id,
+                sight.head.timestamp_s,
+                intent.kind == "refund",
+            )
+        return bool(intent.items) and fit == len(intent.items)
+
+    def _fees(self, intent: Intent, sight: Sight) -> Fees | None:
+        """Of the next transaction of this intent, should it need one; None where it cannot be."""
+        settings = self._settings
+        if self._signing is None:
+            return None
+        if intent.attempts:
+            # Refunds too, under the general cap: a stuck one blocks every later nonce.
+            return replacement_fees(
+                intent.attempts[-1].fees,
+                sight.next_base_fee_wei,
+                sight.tip_wei,
+                settings.fee_caps(),
+            )
+        caps = settings.refund_fee_caps() if intent.kind == "refund" else settings.fee_caps()
+        return first_fees(sight.next_base_fee_wei, sight.tip_wei, caps)
+
+    def _observation(
+        self, intent: Intent, evidence: _Evidence, fees: Fees | None, sight: Sight
+    ) -> Observation:
+        free_wei = sight.free_wei
+        next_pays = fees is not None and fees.max_fee_wei * intent.gas_limit <= free_wei
+        newest = intent.attempts[-1] if intent.attempts else None
+        overdue = {
+            attempt.hash
+            for attempt in intent.attempts
+            if self._sender.blocks_since_sent(attempt, sight) >= self._settings.resend_after_blocks
+        }
+        return Observation(
+            head_number=sight.head.number,
+            confirmations=self._settings.confirmations,
+            chain_nonce=sight.chain_nonce,
+            settled_nonce=sight.settled_nonce,
+            receipts={
+                tx_hash: ReceiptView(receipt.block_number, receipt.block_hash, receipt.succeeded)
+                for tx_hash, receipt in evidence.receipts.items()
+            },
+            known=frozenset(evidence.known),
+            overdue=frozenset(overdue),
+            priced_out=newest is not None and newest.fees.max_fee_wei < sight.next_base_fee_wei,
+            can_sign=evidence.wanted and next_pays,
+            can_bump=next_pays,
+            can_pay=newest is not None and newest.max_cost_wei <= free_wei,
+        )
+
+    async def _close_mined(self, intent: Intent, receipt: Receipt) -> None:
+        self._status.gas_spent_wei += receipt.gas_used * receipt.effective_gas_price_wei
+        if not receipt.succeeded:
+            self._status.failed_transactions += 1
+            outcomes = {(item.request_id, item.commitment): REVERTED for item in intent.items}
+            await self._close(intent, IntentState.FAILED, REVERTED, outcomes, receipt)
+            return
+        self._status.confirmed_transactions += 1
+        outcomes = item_outcomes(intent, receipt.logs, self._contracts)
+        gas = None
+        if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
+            gas = GasObservation(len(posted_groups(intent.calldata)), len(outcomes))
+        await self._close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, gas)
+
+    async def _close(
+        self,
+        intent: Intent,
+        state: IntentState,
+        outcome: str,
+        outcomes: dict[ItemKey, str],
+        receipt: Receipt | None = None,
+        gas: GasObservation | None = None,
+    ) -> None:
+        given_up = await self._outbox.close(
+            intent,
+            state,
+            outcome,
+            outcomes,
+            max_failures=self._settings.max_item_failures,
+            receipt=receipt,
+            gas=gas,
+        )
+        self._status.abandoned += given_up
+        for item_outcome in outcomes.values():
+            self._status.count(item_outcome)
+        _log.info(
+            "closed",
+            intent_id=intent.id,
+            nonce=intent.nonce,
+            state=state.value,
+            outcome=outcome,
+            tx_hash="0x" + receipt.tx_hash.hex() if receipt is not None else None,
+            gas_used=receipt.gas_used if receipt is not None else None,
+            given_up=given_up,
+            trace_ids=intent.trace_ids,
+        )
+
+
+def _attempt(intent: Intent, tx_hash: bytes) -> Attempt:
+    return next(attempt for attempt in intent.attempts if attempt.hash == tx_hash)

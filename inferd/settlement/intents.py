@@ -1,0 +1,114 @@
+"""Reads intents with their items and attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from indexer.database import Connection, Pool
+from indexer.types import Address
+from inferd.settlement.fees import Fees
+from inferd.settlement.records import Attempt, Intent, Item
+from inferd.settlement.state import AttemptState, IntentState
+
+
+class IntentReader:
+    """The intents of one sender on one chain."""
+
+    def __init__(self, pool: Pool, *, chain_id: int, sender: Address) -> None:
+        self._pool = pool
+        self._chain_id = chain_id
+        self._sender = sender
+
+    async def live(self) -> list[Intent]:
+        """All intents that are not closed, in the order of their nonces; unsigned ones last."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                "SELECT * FROM node.tx_intent WHERE sender = $1"
+                " AND state IN ('planned', 'signed', 'broadcast', 'mined')",
+                self._sender,
+            )
+            intents = await _with_parts(connection, rows)
+        return sorted(intents, key=lambda i: (i.nonce is None, i.nonce or 0, i.id))
+
+    async def other_senders(self) -> list[Address]:
+        """Who else has live intents."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                "SELECT DISTINCT sender FROM node.tx_intent WHERE sender <> $1"
+                " AND state IN ('planned', 'signed', 'broadcast', 'mined')",
+                self._sender,
+            )
+        return [row["sender"] for row in rows]
+
+    async def next_nonce(self) -> int:
+        """The lowest nonce that was never reserved; 0 for a sender that never sent."""
+        async with self._pool.acquire() as connection:
+            value: int | None = await connection.fetchval(
+                "SELECT next_nonce FROM node.sender WHERE chain_id = $1 AND address = $2",
+                self._chain_id,
+                self._sender,
+            )
+        return value or 0
+
+    async def load(self, intent_id: int) -> Intent:
+        """One intent as it is now."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch("SELECT * FROM node.tx_intent WHERE id = $1", intent_id)
+            (intent,) = await _with_parts(connection, rows)
+        return intent
+
+    async def holders(self, nonces: Sequence[int]) -> list[Intent]:
+        """The intents, closed ones included, that have one of these nonces; in their order."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                "SELECT * FROM node.tx_intent WHERE id IN (SELECT intent_id FROM node.tx_attempt"
+                " WHERE chain_id = $1 AND sender = $2 AND nonce = ANY($3::bigint[]))",
+                self._chain_id,
+                self._sender,
+                list(nonces),
+            )
+            intents = await _with_parts(connection, rows)
+        return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
+
+
+async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
+    ids = [row["id"] for row in rows]
+    items: dict[int, list[Item]] = {intent_id: [] for intent_id in ids}
+    for row in await connection.fetch(
+        "SELECT intent_id, request_id, commitment, worker FROM node.tx_item"
+        " WHERE intent_id = ANY($1::bigint[]) ORDER BY request_id",
+        ids,
+    ):
+        items[row["intent_id"]].append(Item(row["request_id"], row["commitment"], row["worker"]))
+    attempts: dict[int, list[Attempt]] = {intent_id: [] for intent_id in ids}
+    for row in await connection.fetch(
+        "SELECT * FROM node.tx_attempt WHERE intent_id = ANY($1::bigint[])"
+        " ORDER BY max_fee_wei, created_at",
+        ids,
+    ):
+        attempts[row["intent_id"]].append(
+            Attempt(
+                hash=row["hash"],
+                nonce=row["nonce"],
+                fees=Fees(row["max_fee_wei"], row["priority_fee_wei"]),
+                gas_limit=row["gas_limit"],
+                raw=row["raw"],
+                state=AttemptState(row["state"]),
+                error=row["error"],
+            )
+        )
+    return [
+        Intent(
+            id=row["id"],
+            kind=row["kind"],
+            state=IntentState(row["state"]),
+            target=row["target"],
+            calldata=row["calldata"],
+            gas_limit=row["gas_limit"],
+            items=tuple(items[row["id"]]),
+            attempts=tuple(attempts[row["id"]]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,334 @@
+"""The outbox tables. Each method is one transaction, and its fence is checked inside.
+
+A signed transaction is committed here before it is sent for the first time: after a crash the same
+bytes are sent again, and the same nonce is never signed for anything else but its replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncpg
+
+from indexer.database import Connection, Fence, Pool
+from indexer.rpc import Receipt
+from indexer.types import Address, Hash32
+from inferd.protocol.request import Commitment
+from inferd.settlement.fees import Fees
+from inferd.settlement.intents import IntentReader
+from inferd.settlement.keys import SignedTx
+from inferd.settlement.receipts import FAULTS
+from inferd.settlement.records import Draft, Intent, Item
+from inferd.settlement.state import IntentState
+
+ItemKey = tuple[int, Commitment]
+
+
+class AlreadyLive(Exception):
+    """An item, or the same effect, is in another live intent, or a decision was anchored by one."""
+
+
+class NotPlanned(Exception):
+    """The intent is no longer waiting for its first signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class GasObservation:
+    groups: int
+    items: int
+
+
+class Outbox(IntentReader):
+    """The intents of one sender on one chain."""
+
+    def __init__(
+        self, pool: Pool, *, chain_id: int, sender: Address, fence: Fence | None = None
+    ) -> None:
+        super().__init__(pool, chain_id=chain_id, sender=sender)
+        self._fence = fence
+
+    async def plan(self, draft: Draft) -> int:
+        """Stores the intent, its items and the decisions it anchors. Raises AlreadyLive."""
+        try:
+            async with self._transaction() as connection:
+                intent_id: int = await connection.fetchval(
+                    "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata,"
+                    " gas_limit, decisions_root, reason, inputs)"
+                    " VALUES ($1, $2, 'planned', $3, $4, $5, $6, $7, $8, $9) RETURNING id",
+                    draft.kind,
+                    draft.key,
+                    self._sender,
+                    draft.target,
+                    draft.calldata,
+                    draft.gas_limit,
+                    draft.decisions_root,
+                    draft.reason,
+                    dict(draft.inputs),
+                )
+                await connection.executemany(
+                    "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker)"
+                    " VALUES ($1, $2, $3, $4)",
+                    [(intent_id, i.request_id, i.commitment, i.worker) for i in draft.items],
+                )
+                linked = await connection.fetch(
+                    "UPDATE node.decision SET intent_id = $1"
+                    " WHERE id = ANY($2::bigint[]) AND intent_id IS NULL RETURNING id",
+                    intent_id,
+                    list(draft.decision_ids),
+                )
+                if len(linked) != len(draft.decision_ids):
+                    raise AlreadyLive("a decision is anchored by another intent")
+                return intent_id
+        except asyncpg.UniqueViolationError as error:
+            raise AlreadyLive(str(error)) from error
+
+    async def sign_first(
+        self,
+        intent_id: int,
+        chain_nonce: int,
+        fees: Fees,
+        sign: Callable[[int], Awaitable[SignedTx]],
+        *,
+        gas_limit: int,
+        hole: int | None = None,
+    ) -> None:
+        """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
+
+        Signing is inside the transaction: where it fails, nothing is reserved.
+        Raises NotPlanned.
+        """
+        async with self._transaction() as connection:
+            await connection.execute(
+                "INSERT INTO node.sender (chain_id, address, next_nonce) VALUES ($1, $2, 0)"
+                " ON CONFLICT DO NOTHING",
+                self._chain_id,
+                self._sender,
+            )
+            next_nonce: int = await connection.fetchval(
+                "SELECT next_nonce FROM node.sender WHERE chain_id = $1 AND address = $2"
+                " FOR UPDATE",
+                self._chain_id,
+                self._sender,
+            )
+            nonce = max(next_nonce, chain_nonce) if hole is None else hole
+            signed = await sign(nonce)
+            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+            await connection.execute(
+                "UPDATE node.sender SET next_nonce = greatest(next_nonce, $3)"
+                " WHERE chain_id = $1 AND address = $2",
+                self._chain_id,
+                self._sender,
+                nonce + 1,
+            )
+            done = await connection.fetchval(
+                "UPDATE node.tx_intent SET state = 'signed' WHERE id = $1 AND state = 'planned'"
+                " RETURNING id",
+                intent_id,
+            )
+            if done is None:
+                raise NotPlanned(f"intent {intent_id}")
+
+    async def add_replacement(
+        self, intent_id: int, nonce: int, signed: SignedTx, fees: Fees, gas_limit: int
+    ) -> None:
+        """Stores the bytes of a dearer transaction with the same nonce."""
+        async with self._transaction() as connection:
+            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+
+    async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
+        """The endpoint has it; older attempts of the nonce are replaced by it."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_attempt SET state = 'broadcast', sends = sends + 1, error = NULL,"
+                " sent_at = now() WHERE hash = $1",
+                tx_hash,
+            )
+            await connection.execute(
+                "UPDATE node.tx_attempt SET state = 'replaced'"
+                " WHERE intent_id = $1 AND hash <> $2 AND state IN ('signed', 'broadcast')",
+                intent_id,
+                tx_hash,
+            )
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1 AND state = 'signed'",
+                intent_id,
+            )
+
+    async def mark_refused(self, tx_hash: Hash32, error: str) -> None:
+        """The endpoint did not say that it took it; whether it did, the chain will tell."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
+                tx_hash,
+                error[:500],
+            )
+
+    async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
+        """One attempt is in a canonical block; the others of its nonce are not."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_attempt SET state = 'replaced', mined_block = NULL,"
+                " mined_block_hash = NULL, status = NULL, gas_used = NULL,"
+                " effective_gas_price_wei = NULL WHERE intent_id = $1 AND hash <> $2",
+                intent_id,
+                receipt.tx_hash,
+            )
+            await connection.execute(
+                "UPDATE node.tx_attempt SET state = 'mined', error = NULL, mined_block = $2,"
+                " mined_block_hash = $3, status = $4, gas_used = $5,"
+                " effective_gas_price_wei = $6 WHERE hash = $1",
+                receipt.tx_hash,
+                receipt.block_number,
+                receipt.block_hash,
+                receipt.status,
+                receipt.gas_used,
+                receipt.effective_gas_price_wei,
+            )
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'mined' WHERE id = $1", intent_id
+            )
+
+    async def mark_unmined(self, intent_id: int) -> None:
+        """A reorganisation took the block of its transaction: it is on its way again."""
+        async with self._transaction() as connection:
+            await _unmine(connection, intent_id)
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1", intent_id
+            )
+
+    async def close(
+        self,
+        intent: Intent,
+        state: IntentState,
+        outcome: str,
+        outcomes: Mapping[ItemKey, str],
+        *,
+        max_failures: int,
+        receipt: Receipt | None = None,
+        gas: GasObservation | None = None,
+    ) -> int:
+        """Ends the intent, frees its items, and gives up those that failed too often.
+
+        Where it did not anchor its decisions, the next post shall. Returns how many items were
+        given up.
+        """
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = $2, outcome = $3, closed_at = now()"
+                " WHERE id = $1",
+                intent.id,
+                state.value,
+                outcome,
+            )
+            await connection.executemany(
+                "UPDATE node.tx_item SET live = false, outcome = $4"
+                " WHERE intent_id = $1 AND request_id = $2 AND commitment = $3",
+                [
+                    (intent.id, item.request_id, item.commitment, outcomes.get(_key(item)))
+                    for item in intent.items
+                ],
+            )
+            given_up = await self._give_up(connection, intent.id, max_failures)
+            if state is not IntentState.CONFIRMED:
+                await connection.execute(
+                    "UPDATE node.decision SET intent_id = NULL WHERE intent_id = $1", intent.id
+                )
+            if state is IntentState.CANCELLED:
+                await connection.execute(
+                    "UPDATE node.tx_attempt SET state = 'dropped' WHERE intent_id = $1", intent.id
+                )
+            if gas is not None and receipt is not None:
+                await connection.execute(
+                    "INSERT INTO node.gas_observation (tx_hash, groups, items, gas_used)"
+                    " VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+                    receipt.tx_hash,
+                    gas.groups,
+                    gas.items,
+                    receipt.gas_used,
+                )
+            return given_up
+
+    async def reopen(self, intent_id: int) -> bool:
+        """A closed intent's transaction left the chain: it is live again, with the same bytes.
+
+        False where the same effect is in a live intent by now: then only its bytes matter.
+        """
+        try:
+            async with self._transaction() as connection:
+                await _unmine(connection, intent_id)
+                await connection.execute(
+                    "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
+                    " closed_at = NULL WHERE id = $1",
+                    intent_id,
+                )
+                await connection.execute(
+                    "UPDATE node.tx_item item SET live = true, outcome = NULL"
+                    " WHERE intent_id = $1 AND NOT EXISTS (SELECT 1 FROM node.tx_item other"
+                    " WHERE other.live AND other.request_id = item.request_id"
+                    " AND other.commitment = item.commitment)",
+                    intent_id,
+                )
+                return True
+        except asyncpg.UniqueViolationError:
+            return False
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Connection]:
+        async with self._pool.acquire() as connection, connection.transaction():
+            if self._fence is not None:
+                await self._fence(connection)
+            yield connection
+
+    async def _insert_attempt(
+        self,
+        connection: Connection,
+        intent_id: int,
+        nonce: int,
+        signed: SignedTx,
+        fees: Fees,
+        gas_limit: int,
+    ) -> None:
+        await connection.execute(
+            "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
+            " priority_fee_wei, gas_limit, raw, state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'signed')",
+            signed.hash,
+            intent_id,
+            self._chain_id,
+            self._sender,
+            nonce,
+            fees.max_fee_wei,
+            fees.priority_fee_wei,
+            gas_limit,
+            signed.raw,
+        )
+
+    async def _give_up(self, connection: Connection, intent_id: int, max_failures: int) -> int:
+        rows = await connection.fetch(
+            "UPDATE node.tx_item item SET outcome = 'abandoned'"
+            " WHERE intent_id = $1 AND outcome = ANY($2::text[])"
+            " AND (SELECT count(*) FROM node.tx_item same WHERE same.request_id = item.request_id"
+            "      AND same.commitment = item.commitment"
+            "      AND same.worker IS NOT DISTINCT FROM item.worker"
+            "      AND same.outcome = ANY($2::text[])) >= $3"
+            " RETURNING 1",
+            intent_id,
+            list(FAULTS),
+            max_failures,
+        )
+        return len(rows)
+
+
+def _key(item: Item) -> ItemKey:
+    return item.request_id, item.commitment
+
+
+async def _unmine(connection: Connection, intent_id: int) -> None:
+    await connection.execute(
+        "UPDATE node.tx_attempt SET state = 'broadcast', mined_block = NULL,"
+        " mined_block_hash = NULL, status = NULL, gas_used = NULL, effective_gas_price_wei = NULL"
+        " WHERE intent_id = $1 AND state IN ('mined', 'dropped')",
+        intent_id,
+    )

@@ -1,0 +1,203 @@
+"""Turns ready results into transactions, as long as posting decides to and slots are free."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+import structlog
+
+from indexer.database import Pool
+from indexer.types import ZERO_HASH, Contracts
+from inferd.protocol.typed_data import domain_separator
+from inferd.settlement.batch import (
+    Group,
+    SignGroup,
+    StoredResult,
+    build_groups,
+    load_decisions,
+    load_gas_model,
+    load_ready,
+    post_calldata,
+)
+from inferd.settlement.chain import Sight
+from inferd.settlement.fees import first_fees
+from inferd.settlement.holds import Holds
+from inferd.settlement.launch import Call, Launcher, gas_cap, gas_limit
+from inferd.settlement.records import Draft
+from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from scheduler.batching import decide
+from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
+
+_log = structlog.get_logger("settlement")
+
+_PAUSES = {
+    PostReason.GAS_PRICE_OVER_CAP: PausedReason.GAS_PRICE_OVER_CAP,
+    PostReason.UNPROFITABLE: PausedReason.UNPROFITABLE,
+}
+
+
+class _Verdict(Enum):
+    POSTED = auto()
+    """It is under way."""
+    SIFTED = auto()
+    """Some of its results are held back now: decide again without them."""
+    TOO_LARGE = auto()
+    """Decide again, for half as many results at most."""
+    STOP = auto()
+    """Nothing more in this step."""
+
+
+class Poster:
+    def __init__(
+        self,
+        pool: Pool,
+        launcher: Launcher,
+        contracts: Contracts,
+        sign_group: SignGroup,
+        settings: SettlementSettings,
+        status: SettlementStatus,
+        now: Callable[[], float],
+    ) -> None:
+        self._pool = pool
+        self._launcher = launcher
+        self._contracts = contracts
+        self._sign_group = sign_group
+        self._settings = settings
+        self._status = status
+        self._now = now
+        self._domain = domain_separator(contracts.chain_id, contracts.results)
+        self._holds = Holds()
+
+    async def post(self, sight: Sight, slots: int) -> int:
+        """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
+        ready = await load_ready(self._pool, sight.head, self._settings)
+        self._status.ready = len(ready)
+        self._holds.keep_only(result.outbox_item() for result in ready)
+        everything = ready
+        gas = await load_gas_model(self._pool, self._settings)
+        max_results = self._settings.max_results
+        posted = 0
+        while posted < slots:
+            ready = [r for r in ready if not self._holds.holds(r.outbox_item(), sight.head.number)]
+            decision = decide(self._snapshot(sight, ready, gas, max_results))
+            self._status.posting = decision.sentence
+            self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
+            if not decision.results:
+                break
+            wanted = {result.key for result in decision.results}
+            chosen = [result for result in ready if result.ready.key in wanted]
+            verdict = await self._try(decision, chosen, sight, gas)
+            if verdict is _Verdict.STOP:
+                break
+            if verdict is _Verdict.TOO_LARGE:
+                max_results = max(len(chosen) // 2, 1)
+            if verdict is _Verdict.POSTED:
+                posted += 1
+                self._status.ready -= len(chosen)
+                ready = [result for result in ready if result.ready.key not in wanted]
+        number = sight.head.number
+        self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in everything)
+        return posted
+
+    async def _try(
+        self,
+        decision: PostingDecision,
+        chosen: Sequence[StoredResult],
+        sight: Sight,
+        gas: GasModel,
+    ) -> _Verdict:
+        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
+        if fees is None:
+            self._status.noticed = PausedReason.GAS_PRICE_OVER_CAP
+            return _Verdict.STOP
+        if decision.gas_limit_estimate * fees.max_fee_wei > sight.free_wei:
+            # Known before any worker is asked for a signature.
+            self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
+            return _Verdict.STOP
+        groups = await build_groups(
+            chosen,
+            self._sign_group,
+            domain=self._domain,
+            timeout_s=self._settings.sign_timeout_s,
+        )
+        anchored = await load_decisions(self._pool, self._settings.max_decisions)
+        call = self._call(groups, anchored.root)
+        if await self._launcher.simulate(call, sight) != len(chosen):
+            return await self._sift(chosen, sight)
+        estimate = await self._launcher.estimate(call)
+        cap = gas_cap(self._settings.max_gas, sight)
+        if estimate is None or estimate > cap:
+            return self._too_large(chosen, sight)
+        cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei)
+        if cost_wei > decision.revenue_wei:
+            # The model was too kind. Held for a block only: prices move, and others may join.
+            self._status.noticed = PausedReason.UNPROFITABLE
+            for result in chosen:
+                self._holds.hold_once(result.outbox_item(), sight.head.number)
+            return _Verdict.SIFTED
+        draft = Draft(
+            kind="post",
+            target=call.target,
+            calldata=call.calldata,
+            gas_limit=gas_limit(estimate, gas.of(len(groups), len(chosen)), cap),
+            items=tuple(result.outbox_item() for result in chosen),
+            reason=decision.reason.value,
+            inputs={
+                **decision.inputs,
+                "estimated_gas": estimate,
+                "cost_wei": cost_wei,
+                "revenue_wei": decision.revenue_wei,
+                "next_base_fee_wei": sight.next_base_fee_wei,
+                "groups": len(groups),
+            },
+            decisions_root=anchored.root if anchored.ids else None,
+            decision_ids=anchored.ids,
+        )
+        launched = await self._launcher.launch(draft, fees, sight)
+        return _Verdict.POSTED if launched else _Verdict.STOP
+
+    async def _sift(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
+        """Tries each result alone under its own signature, and holds back those that fail."""
+        dead = []
+        for result in chosen:
+            group = Group(result.worker, (result.item,), result.signature)
+            if await self._launcher.simulate(self._call([group], ZERO_HASH), sight) != 1:
+                dead.append(result)
+                self._holds.hold(result.outbox_item(), sight.head.number)
+        if not dead:
+            return self._too_large(chosen, sight)
+        _log.warning(
+            "results_held_back",
+            trace_ids=[result.outbox_item().trace_id for result in dead],
+        )
+        return _Verdict.SIFTED
+
+    def _too_large(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
+        if len(chosen) > 1:
+            return _Verdict.TOO_LARGE
+        self._holds.hold(chosen[0].outbox_item(), sight.head.number)
+        return _Verdict.SIFTED
+
+    def _call(self, groups: Sequence[Group], root: bytes) -> Call:
+        calldata = post_calldata(groups, type(ZERO_HASH)(root))
+        return Call("InferenceResults", "post", self._contracts.results, calldata)
+
+    def _snapshot(
+        self, sight: Sight, ready: Sequence[StoredResult], gas: GasModel, max_results: int
+    ) -> PostingSnapshot:
+        head, settings = sight.head, self._settings
+        tip_wei = min(
+            max(sight.tip_wei, settings.min_priority_fee_wei), settings.max_priority_fee_wei
+        )
+        rules = dataclasses.replace(settings.posting_rules(tip_wei), max_results=max_results)
+        return PostingSnapshot(
+            block=Block(
+                head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit
+            ),
+            now_s=self._now(),
+            ready=tuple(result.ready for result in ready),
+            gas=gas,
+            rules=rules,
+        )

@@ -1,0 +1,80 @@
+"""What became of each item of a transaction, read from the logs of its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eth_abi.abi import decode
+from eth_utils.crypto import keccak
+
+from indexer.rpc import RawLog
+from indexer.types import Contracts
+from inferd.protocol.request import Commitment
+from inferd.protocol.result import ResultItem, unpack_items
+from inferd.settlement.records import Intent
+
+FULFILLED = keccak(text="InferenceFulfilled(uint256,address,bytes32)")
+RESULT_SKIPPED = keccak(text="ResultSkipped(uint256,uint8)")
+GROUP_SKIPPED = keccak(text="GroupSkipped(uint256,uint8)")
+REFUNDED = keccak(text="RequestRefunded(uint256,address,uint256)")
+REFUND_SKIPPED = keccak(text="RefundSkipped(uint256,uint8)")
+
+# The order of the contracts' enums SkipReason and GroupSkipReason.
+SKIP_REASONS = (
+    "unknown_id",
+    "commitment_mismatch",
+    "already_settled",
+    "expired",
+    "not_expired",
+)
+_POST_TYPES = ("(bytes,(bytes32,bytes32)[])[]", "bytes32")
+
+GROUP_SKIP_REASONS = ("bad_length", "bad_signature", "bad_signer_count", "inactive_worker")
+
+SETTLED = "settled"
+REFUNDED_OUTCOME = "refunded"
+REVERTED = "reverted"
+MISSING = "missing"
+"""No event tells of it, though the transaction succeeded."""
+FAULTS = (REVERTED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
+"""Outcomes that are the item's own fault, or may be: they count against it."""
+
+
+def item_outcomes(
+    intent: Intent, logs: Sequence[RawLog], contracts: Contracts
+) -> dict[tuple[int, Commitment], str]:
+    """One of the outcomes above, or 'skipped:<reason>' or 'skipped:group_<reason>', per item."""
+    by_id: dict[int, str] = {}
+    skipped_groups: dict[int, str] = {}
+    for log in logs:
+        if log.address not in {contracts.requests, contracts.results} or len(log.topics) < 2:
+            continue
+        topic, subject = log.topics[0], int.from_bytes(log.topics[1], "big")
+        if topic == FULFILLED:
+            by_id[subject] = SETTLED
+        elif topic == REFUNDED:
+            by_id[subject] = REFUNDED_OUTCOME
+        elif topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
+            by_id[subject] = f"skipped:{_name(SKIP_REASONS, log.data)}"
+        elif topic == GROUP_SKIPPED:
+            skipped_groups[subject] = f"skipped:group_{_name(GROUP_SKIP_REASONS, log.data)}"
+    if skipped_groups:
+        groups = posted_groups(intent.calldata)
+        for index, outcome in skipped_groups.items():
+            for item in groups[index]:
+                by_id[item.request_id] = outcome
+    return {
+        (item.request_id, item.commitment): by_id.get(item.request_id, MISSING)
+        for item in intent.items
+    }
+
+
+def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:
+    """The items of each group in the calldata of a post."""
+    groups, _ = decode(_POST_TYPES, calldata[4:])
+    return [unpack_items(items) for items, _ in groups]
+
+
+def _name(names: Sequence[str], data: bytes) -> str:
+    number = int.from_bytes(data[:32], "big")
+    return names[number] if number < len(names) else str(number)

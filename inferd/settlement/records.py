@@ -1,0 +1,102 @@
+"""The rows of the outbox as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eth_utils.crypto import keccak
+
+from indexer.types import Address, Hash32
+from inferd.protocol.request import Commitment
+from inferd.settlement.errors import SendError, classify
+from inferd.settlement.fees import Fees
+from inferd.settlement.state import AttemptState, AttemptView, IntentState
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A request that an intent is about; `worker` is None for a refund."""
+
+    request_id: int
+    commitment: Commitment
+    worker: Address | None
+
+    @property
+    def trace_id(self) -> str:
+        return self.commitment.hex()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An intent that is not stored yet."""
+
+    kind: str
+    """'post' or 'refund'"""
+    target: Address
+    calldata: bytes
+    gas_limit: int
+    items: tuple[Item, ...]
+    reason: str
+    inputs: Mapping[str, int | float | str]
+    decisions_root: Hash32 | None = None
+    decision_ids: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> bytes:
+        """The same for the same effect, whatever transaction has it."""
+        return keccak(self.kind.encode() + b"\x00" + self.target + self.calldata)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One signed transaction."""
+
+    hash: Hash32
+    nonce: int
+    fees: Fees
+    gas_limit: int
+    raw: bytes
+    state: AttemptState
+    error: str | None = None
+
+    @property
+    def max_cost_wei(self) -> int:
+        return self.fees.max_fee_wei * self.gas_limit
+
+    @property
+    def refusal(self) -> SendError | None:
+        return classify(self.error) if self.error is not None else None
+
+    def view(self) -> AttemptView:
+        return AttemptView(self.hash, self.nonce, self.state, self.refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What has to happen on chain, with all transactions that were signed for it, oldest first."""
+
+    id: int
+    kind: str
+    state: IntentState
+    target: Address
+    calldata: bytes
+    gas_limit: int
+    items: tuple[Item, ...]
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def nonce(self) -> int | None:
+        """The one nonce it has; None while nothing was signed."""
+        return self.attempts[0].nonce if self.attempts else None
+
+    @property
+    def reserved_wei(self) -> int:
+        """The most it can still cost: nothing once mined, since the balance shows it then."""
+        if self.state is IntentState.MINED:
+            return 0
+        return max((attempt.max_cost_wei for attempt in self.attempts), default=0)
+
+    @property
+    def trace_ids(self) -> list[str]:
+        return [item.trace_id for item in self.items]

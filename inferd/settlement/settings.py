@@ -1,0 +1,121 @@
+"""What the operator settles about settlement, and what settlement tells about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from indexer.types import Address
+from inferd.settlement.fees import FeeCaps
+from scheduler.model import GasModel, PostingRules
+
+_GWEI = 10**9
+_GAS_PRIOR = GasModel(fixed_gas=45_000, per_group_gas=14_000, per_result_gas=5_500)
+MAX_TRANSACTION_GAS = 16_777_216
+"""EIP-7825: no chain since Fusaka takes a transaction with more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettlementSettings:
+    """Amounts are wei, times seconds; a block is one of the chain's."""
+
+    poster_bps: int
+    """The poster's share of a fee in 1/10,000, as the deployed contract has it."""
+    own_workers: frozenset[Address] = frozenset()
+    """Workers whose share of the fee is this operator's own money."""
+    confirmations: int = 2
+    """Blocks after which a transaction counts as done, the one it is in included."""
+    max_in_flight: int = 4
+    """Transactions that are signed and not yet confirmed."""
+    resend_after_blocks: int = 2
+    """Blocks without being mined after which a transaction is sent again or replaced."""
+
+    max_fee_per_gas_wei: int = 200 * _GWEI
+    max_priority_fee_wei: int = 10 * _GWEI
+    min_priority_fee_wei: int = 0
+
+    delay_price_wei_per_s: int = 10**12
+    """What one result's waiting for one second is worth."""
+    guard_s: float = 12.0
+    """Post at once when a deadline is nearer than this."""
+    max_results: int = 100
+    """Results in one transaction, at most."""
+    max_gas: int = 8_000_000
+    """Gas of one transaction, at most."""
+    sign_timeout_s: float = 5.0
+    """How long a worker may take to sign a group; after that its results go one by one."""
+
+    max_item_failures: int = 3
+    """Transactions in which a result may fail by its own fault before it is given up."""
+    max_decisions: int = 2048
+    """Decisions anchored by one transaction, at most."""
+    gas_prior: GasModel = _GAS_PRIOR
+    """Gas of a post before any of ours was mined."""
+    gas_window: int = 200
+    """Newest posts that the gas model is fitted to."""
+
+    refunds: bool = True
+    """Whether expired requests are refunded to their requesters at this operator's expense."""
+    refund_max_fee_per_gas_wei: int = 20 * _GWEI
+    """Gas price above which refunds wait."""
+    refund_max_claims: int = 50
+    """Claims in one transaction, at most."""
+
+    def fee_caps(self) -> FeeCaps:
+        return FeeCaps(
+            self.max_fee_per_gas_wei, self.max_priority_fee_wei, self.min_priority_fee_wei
+        )
+
+    def refund_fee_caps(self) -> FeeCaps:
+        limit = min(self.refund_max_fee_per_gas_wei, self.max_fee_per_gas_wei)
+        tip = min(self.max_priority_fee_wei, limit)
+        return FeeCaps(limit, tip, min(self.min_priority_fee_wei, tip))
+
+    def posting_rules(self, priority_fee_wei: int) -> PostingRules:
+        return PostingRules(
+            delay_price_wei_per_s=self.delay_price_wei_per_s,
+            max_results=self.max_results,
+            max_gas=min(self.max_gas, MAX_TRANSACTION_GAS),
+            guard_s=self.guard_s,
+            priority_fee_wei=priority_fee_wei,
+            max_fee_per_gas_wei=self.max_fee_per_gas_wei,
+        )
+
+
+class PausedReason(StrEnum):
+    """Why nothing new is sent. Stable: shown to people and counted."""
+
+    INSUFFICIENT_FUNDS = "insufficient_funds"
+    GAS_PRICE_OVER_CAP = "gas_price_over_cap"
+    UNPROFITABLE = "unprofitable"
+    RPC_TROUBLE = "rpc_trouble"
+    TRANSACTION_REFUSED = "transaction_refused"
+
+
+@dataclass(slots=True)
+class SettlementStatus:
+    """The newest picture; counters are since the start of the process."""
+
+    balance_wei: int | None = None
+    in_flight: int = 0
+    ready: int = 0
+    held: int = 0
+    """Of these, how many the chain would refuse now; tried again after some blocks."""
+    paused_reason: PausedReason | None = None
+    """None while everything that should be sent is being sent; as of the last whole step."""
+    noticed: PausedReason | None = None
+    """The same, of the step that is under way."""
+    last_error: str | None = None
+    posting: str = ""
+    """The newest posting decision in one sentence."""
+    confirmed_transactions: int = 0
+    failed_transactions: int = 0
+    abandoned: int = 0
+    """Items given up after too many failures."""
+    gas_spent_wei: int = 0
+    """By the transactions above, as their receipts say."""
+    items_by_outcome: dict[str, int] = field(default_factory=dict)
+    """Items of the transactions above: 'settled', 'refunded', 'skipped:<reason>', ..."""
+
+    def count(self, outcome: str) -> None:
+        self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1

@@ -1,0 +1,58 @@
+"""Signs and stores transactions, of which nothing is sent yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eth_utils.address import to_checksum_address
+
+from inferd.settlement.chain import ChainRpc
+from inferd.settlement.fees import Fees
+from inferd.settlement.keys import SignedTx, TransactionSigner
+from inferd.settlement.outbox import Outbox
+from inferd.settlement.records import Intent
+
+
+class Signing:
+    def __init__(
+        self, rpc: ChainRpc, outbox: Outbox, signer: TransactionSigner, chain_id: int
+    ) -> None:
+        self._rpc = rpc
+        self._outbox = outbox
+        self._signer = signer
+        self._chain_id = chain_id
+
+    async def first(self, intent: Intent, fees: Fees, *, hole: int | None = None) -> Intent:
+        """Gives a planned intent its nonce and first transaction.
+
+        The nonce is the lowest never reserved, unless `hole` names one to fill.
+        Raises RPC_TROUBLE, NotPlanned.
+        """
+        latest = await self._rpc.nonce(self._signer.address)
+
+        async def sign(nonce: int) -> SignedTx:
+            return await self._signer.sign(self._transaction(intent, nonce, fees))
+
+        await self._outbox.sign_first(
+            intent.id, latest, fees, sign, gas_limit=intent.gas_limit, hole=hole
+        )
+        return await self._outbox.load(intent.id)
+
+    async def replacement(self, intent: Intent, fees: Fees) -> None:
+        """A dearer transaction of the same nonce."""
+        nonce = intent.attempts[-1].nonce
+        signed = await self._signer.sign(self._transaction(intent, nonce, fees))
+        await self._outbox.add_replacement(intent.id, nonce, signed, fees, intent.gas_limit)
+
+    def _transaction(self, intent: Intent, nonce: int, fees: Fees) -> dict[str, Any]:
+        return {
+            "type": 2,
+            "chainId": self._chain_id,
+            "nonce": nonce,
+            "to": to_checksum_address(intent.target),
+            "value": 0,
+            "data": intent.calldata,
+            "gas": intent.gas_limit,
+            "maxFeePerGas": fees.max_fee_wei,
+            "maxPriorityFeePerGas": fees.priority_fee_wei,
+        }

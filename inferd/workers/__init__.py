@@ -1,0 +1,1 @@
+"""Who computes: workers and their models, leases, dispatch, signatures."""

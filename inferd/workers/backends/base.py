@@ -1,0 +1,79 @@
+"""What every back end is, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from inferd.workers.job import BadInput, Completion, Job
+
+_T = TypeVar("_T")
+
+StopAsked = Callable[[], bool]
+"""True once nobody waits for the computation any more."""
+
+
+class Backend(Protocol):
+    """A model that is ready to compute. One instance may serve several workers."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, whose keccak256 is its id on chain."""
+
+    @property
+    def prior_ms(self) -> float:
+        """A guess at one request's duration, used until the first one is measured."""
+
+    async def start(self) -> None:
+        """Loads the model. Raises OperatorError where it cannot be loaded."""
+
+    async def run(self, job: Job) -> Completion:
+        """Raises BadInput or WorkerFailed. Cancelling it ends the computation soon after."""
+
+    async def close(self) -> None:
+        """Ends what is still running and frees the model, for good."""
+
+
+class ComputeThreads:
+    """Runs blocking computations off the event loop; a cancelled one is asked to stop.
+
+    Python cannot end a thread from outside, so every computation polls `StopAsked`.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._stops: set[threading.Event] = set()
+
+    async def run(self, work: Callable[[StopAsked], _T]) -> _T:
+        stop = threading.Event()
+        self._stops.add(stop)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work, stop.is_set)
+        try:
+            return await future
+        finally:
+            stop.set()
+            self._stops.discard(stop)
+
+    async def close(self) -> None:
+        """Asks everything to stop and waits until it has."""
+        for stop in self._stops:
+            stop.set()
+        await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
+
+
+def prompt_text(job: Job, max_bytes: int) -> str:
+    """The input as text. Raises BadInput where it is none, empty, or longer than `max_bytes`."""
+    if len(job.input) > max_bytes:
+        raise BadInput(
+            f"the input has {len(job.input)} bytes, {job.model} reads at most {max_bytes}"
+        )
+    try:
+        text = job.input.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the input is not UTF-8 at byte {error.start}") from None
+    if not text:
+        raise BadInput("the input is empty")
+    return text

@@ -1,0 +1,91 @@
+"""What a worker is given, what it gives back, and how it says no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from indexer.types import Address, Hash32
+from inferd.protocol.request import Commitment, ModelId
+from inferd.protocol.result import ResultItem
+from inferd.protocol.typed_data import CompactSignature
+from scheduler.model import RequestKey
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request, as a worker sees it."""
+
+    request_id: int
+    commitment: Commitment
+    model_id: ModelId
+    model: str
+    """The model's name, of which `model_id` is the keccak256."""
+    input: bytes = field(repr=False)
+    max_tokens: int
+    """0 leaves the length to the back end."""
+    deadline_s: int
+    """Seconds since the epoch after which the chain takes no result."""
+
+    @property
+    def key(self) -> RequestKey:
+        return RequestKey(self.request_id, self.commitment)
+
+    @property
+    def seed(self) -> int:
+        """For samplers: 31 bits of the commitment, so that a second run draws the same."""
+        return int.from_bytes(self.commitment[:4], "big") & 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a back end made of a job."""
+
+    output: bytes = field(repr=False)
+    media_type: str
+    manifest: dict[str, Any]
+    """How it was made (model, back end, sampling, token counts): JSON without NUL characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedResult:
+    """A worker's answer. It may leave the process only after its row is committed."""
+
+    key: RequestKey
+    worker: Address
+    digest: Hash32
+    output: bytes = field(repr=False)
+    media_type: str
+    manifest: Mapping[str, Any]
+    signature: CompactSignature
+    """Over a group of this one item."""
+    compute_ms: int
+
+    @property
+    def item(self) -> ResultItem:
+        return ResultItem(self.key.id, Commitment(self.key.commitment), self.digest)
+
+
+class JobError(Exception):
+    """A job that gave no result. `reason` is for the operator and holds nothing of the input."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class WorkerFailed(JobError):
+    """The worker could not do it; another one might."""
+
+
+class WorkerBusy(JobError):
+    """The worker has no free slot. Not a failure: its reputation stays as it is."""
+
+
+class BadInput(JobError):
+    """No worker can ever compute this: the request itself is at fault, and says so each time."""
+
+
+class RefusedToSign(Exception):
+    """A group holds an item that this worker has not computed and signed itself."""

@@ -1,0 +1,176 @@
+"""Leases: a worker's temporary right to compute a request. All functions run in the caller's
+transaction.
+
+    active -> done      the result was stored while the lease held
+    active -> failed    the worker said so, or ran out of time; `failure` says why
+    active -> expired   nobody said anything in time, or the daemon that granted it is gone
+
+No other move exists. A lease's id only grows, and each request has one active lease at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from indexer.database import Connection
+from indexer.types import Address
+from inferd.protocol.request import Commitment
+from scheduler.model import RequestKey
+
+_MAX_FAILURE_CHARACTERS = 300
+
+
+class FailureKind(StrEnum):
+    """What a lease's `failure` starts with, before ": "."""
+
+    BAD_INPUT = "bad_input"
+    """No worker can ever compute the request."""
+    BUSY = "busy"
+    """The worker had no room after all. It says nothing about request or worker."""
+    ABANDONED = "abandoned"
+    """The daemon ended. It says nothing about request or worker."""
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts as an attempt, and against the worker for this request."""
+        return self not in (FailureKind.BUSY, FailureKind.ABANDONED)
+
+
+class AlreadyLeased(Exception):
+    """The request has an active lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One row of node.lease."""
+
+    id: int
+    key: RequestKey
+    worker: Address
+    attempt: int
+    leased_at: datetime
+    expires_at: datetime
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds it holds from when it was granted."""
+        return (self.expires_at - self.leased_at).total_seconds()
+
+
+_COLUMNS = "id, request_id, commitment, worker, attempt, leased_at, expires_at"
+
+
+def failure_text(kind: FailureKind, reason: str) -> str:
+    """What is stored in `failure`."""
+    return f"{kind}: {reason}".replace("\x00", "")[:_MAX_FAILURE_CHARACTERS]
+
+
+def failure_kind(failure: str | None) -> FailureKind:
+    """The kind of a stored failure; a lease that expired without one ran out of time."""
+    if failure is None:
+        return FailureKind.TIMEOUT
+    return FailureKind(failure.partition(": ")[0])
+
+
+async def grant(
+    connection: Connection,
+    request_id: int,
+    commitment: Commitment,
+    worker: Address,
+    attempt: int,
+    lease_ms: int,
+) -> Lease:
+    """Gives the request to a worker. Raises AlreadyLeased; the transaction stays usable."""
+    row = await connection.fetchrow(
+        f"""
+        INSERT INTO node.lease
+            (request_id, commitment, worker, attempt, state, leased_at, expires_at)
+        SELECT $1, $2, $3, $4, 'active', moment, moment + $5::bigint * interval '1 millisecond'
+        FROM clock_timestamp() AS moment
+        ON CONFLICT (request_id, commitment) WHERE state = 'active' DO NOTHING
+        RETURNING {_COLUMNS}
+        """,  # noqa: S608
+        request_id,
+        commitment,
+        worker,
+        attempt,
+        lease_ms,
+    )
+    if row is None:
+        raise AlreadyLeased(f"request {request_id}")
+    return _lease(row)
+
+
+async def complete(connection: Connection, lease_id: int) -> bool:
+    """Ends it as done. False where it was not active any more."""
+    return await _end(connection, lease_id, "done", None)
+
+
+async def fail(connection: Connection, lease_id: int, failure: str) -> bool:
+    """Ends it as failed; `failure` is made by `failure_text`. False where it was not active."""
+    return await _end(connection, lease_id, "failed", failure)
+
+
+async def expire_overdue(connection: Connection) -> list[Lease]:
+    """Ends the active leases whose time is up, and returns them."""
+    rows = await connection.fetch(
+        f"""
+        UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp()
+        WHERE state = 'active' AND expires_at <= clock_timestamp()
+        RETURNING {_COLUMNS}
+        """  # noqa: S608
+    )
+    return sorted(map(_lease, rows), key=lambda lease: lease.id)
+
+
+async def abandon_previous(connection: Connection) -> list[Lease]:
+    """Ends every active lease, as none of them is computed any more, and returns them.
+
+    For a daemon that has just become the leader, before it grants its first.
+    """
+    rows = await connection.fetch(
+        f"""
+        UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp(), failure = $1
+        WHERE state = 'active'
+        RETURNING {_COLUMNS}
+        """,  # noqa: S608
+        failure_text(FailureKind.ABANDONED, "the daemon that granted it ended"),
+    )
+    return sorted(map(_lease, rows), key=lambda lease: lease.id)
+
+
+async def active(connection: Connection) -> list[Lease]:
+    """All active leases, oldest first, overdue ones included."""
+    rows = await connection.fetch(
+        f"SELECT {_COLUMNS} FROM node.lease WHERE state = 'active' ORDER BY id"  # noqa: S608
+    )
+    return [_lease(row) for row in rows]
+
+
+async def _end(connection: Connection, lease_id: int, state: str, failure: str | None) -> bool:
+    ended = await connection.fetchval(
+        """
+        UPDATE node.lease SET state = $2, failure = $3, ended_at = clock_timestamp()
+        WHERE id = $1 AND state = 'active' RETURNING true
+        """,
+        lease_id,
+        state,
+        failure,
+    )
+    return ended is not None
+
+
+def _lease(row: Any) -> Lease:
+    return Lease(
+        id=row["id"],
+        key=RequestKey(row["request_id"], row["commitment"]),
+        worker=Address(row["worker"]),
+        attempt=row["attempt"],
+        leased_at=row["leased_at"],
+        expires_at=row["expires_at"],
+    )

@@ -1,0 +1,58 @@
+"""A reorganisation takes the transaction with the results: the same bytes settle them again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.settlement.world import World
+
+
+@pytest.mark.parametrize(
+    ("blocks_after", "state_before"),
+    [(0, "broadcast"), (1, "mined"), (2, "confirmed"), (6, "confirmed")],
+)
+async def test_reorg_over_a_post(world: World, blocks_after: int, state_before: str) -> None:
+    ids = await world.submit(2)
+    await world.compute(ids)
+    settlement = world.settlement(confirmations=2)
+    await settlement.step(await world.index())
+    await world.rpc.request("anvil_mine", [1])  # the post is in this block
+    if state_before != "broadcast":
+        await settlement.step(await world.index())
+        await world.tick(settlement, blocks_after - 1)
+    (intent,) = await world.intents()
+    assert intent["state"] == state_before
+    (before,) = await world.attempts()
+
+    head = await world.reorg(max(blocks_after, 1))
+    assert await world.posted() == 0
+    assert set((await world.statuses()).values()) == {"pending"}
+    await settlement.step(head)
+    (intent,) = await world.intents()
+    assert intent["state"] == "broadcast"
+    assert await world.pool.fetchval("SELECT count(*) FROM node.tx_item WHERE live") == 2
+    await world.tick(settlement, 3)
+
+    assert set((await world.statuses()).values()) == {"fulfilled"}
+    (after,) = await world.attempts()
+    assert after["raw"] == before["raw"]
+    assert await world.posted() == 1
+    assert [i["state"] for i in await world.intents()] == ["confirmed"]
+    assert await world.items() == {one: ["settled"] for one in ids}
+
+
+async def test_later_work_goes_on_behind_a_transaction_that_came_back(world: World) -> None:
+    (first,) = await world.submit(1)
+    await world.compute([first])
+    settlement = world.settlement()
+    await world.tick(settlement, 4)
+    (second,) = await world.submit(1)
+    depth = 4  # the post, two empty blocks, and the block of the second request
+    await world.reorg(depth)
+    (third,) = await world.submit(1)
+    assert third == second  # the id is another request's now
+    await world.compute([third])
+    await world.tick(settlement, 6)
+    assert set((await world.statuses()).values()) == {"fulfilled"}
+    assert await world.fulfilled_events() == {first: 1, third: 1}
+    assert await world.posted() == 2

@@ -1,0 +1,233 @@
+"""A real chain with the contracts, an index of it, and results that wait to be settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eth_account import Account
+from eth_keys.datatypes import PrivateKey
+from eth_utils.address import to_checksum_address
+
+from indexer.database import Pool
+from indexer.follow import Indexer
+from indexer.rpc import Rpc
+from indexer.store import load_cursor
+from indexer.types import Address, BlockRef, Contracts, Hash32, Wei
+from inferd.chain.anvil import Anvil
+from inferd.chain.deploy import DeploymentTerms, deploy
+from inferd.chain.register import register_worker
+from inferd.chain.requester import submit_many
+from inferd.chain.transact import Sender
+from inferd.protocol.calls import decode_view, view
+from inferd.protocol.request import RequestParams, model_id
+from inferd.protocol.result import ResultItem, digest_of, pack_items
+from inferd.protocol.typed_data import (
+    CompactSignature,
+    domain_separator,
+    group_digest,
+    sign_digest,
+)
+from inferd.settlement.engine import Settlement
+from inferd.settlement.keys import LocalSigner
+from inferd.settlement.settings import SettlementSettings
+
+GWEI = 10**9
+ETHER = 10**18
+POSTER_BPS = 2_000
+POST_AT_ONCE = {"guard_s": 1e9}
+
+
+@dataclass
+class World:
+    """Automine is off once it is built: blocks come from `mine`."""
+
+    anvil: Anvil
+    rpc: Rpc
+    pool: Pool
+    contracts: Contracts
+    genesis_hash: Hash32
+    requester: Sender
+    worker_keys: dict[Address, PrivateKey]
+    poster: LocalSigner
+    groups_signed: list[tuple[Address, int]] = field(default_factory=list)
+    indexer: Indexer | None = None
+
+    @property
+    def workers(self) -> list[Address]:
+        return sorted(self.worker_keys)
+
+    def settlement(self, rpc: Any = None, pool: Any = None, **settings: Any) -> Settlement:
+        chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
+        return Settlement(
+            rpc=rpc or self.rpc,
+            db=pool or self.pool,
+            contracts=self.contracts,
+            signer=self.poster,
+            sign_group=self.sign_group,
+            settings=SettlementSettings(**chosen),
+        )
+
+    async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
+        self.groups_signed.append((worker, len(items) // 60))
+        domain = domain_separator(self.contracts.chain_id, self.contracts.results)
+        return sign_digest(self.worker_keys[worker], group_digest(domain, items))
+
+    async def submit(
+        self,
+        count: int,
+        *,
+        fee_wei: int = ETHER // 100,
+        lifetime_s: int = 3_600,
+        batchable: bool = True,
+    ) -> list[int]:
+        """New requests' ids; a block is mined for them."""
+        head = await self.rpc.header("latest")
+        assert head is not None
+        params = RequestParams(
+            model_id("test-model"), 16, head.timestamp_s + lifetime_s, 0, b"hi", batchable=batchable
+        )
+        await self.automine(True)
+        submitted = await submit_many(
+            self.requester, self.contracts, [params] * count, [Wei(fee_wei)] * count
+        )
+        await self.automine(False)
+        await self.index()
+        return [one.request_id for one in submitted]
+
+    async def compute(
+        self, ids: Sequence[int], worker: int | Address = 0, *, age_s: int = 60
+    ) -> None:
+        """Signed results of a worker in the database."""
+        signer = self.workers[worker] if isinstance(worker, int) else worker
+        for request_id in ids:
+            commitment = await self.pool.fetchval(
+                "SELECT commitment FROM chain.request WHERE id = $1", request_id
+            )
+            output = f"answer {request_id}".encode()
+            item = ResultItem(request_id, commitment, digest_of(output))
+            domain = domain_separator(self.contracts.chain_id, self.contracts.results)
+            digest = group_digest(domain, pack_items([item]))
+            await self.pool.execute(
+                "INSERT INTO node.result (request_id, commitment, worker, lease_id, digest, output,"
+                " media_type, manifest, signature, compute_ms, computed_at)"
+                " VALUES ($1, $2, $3, 1, $4, $5, 'text/plain', '{}', $6, 5,"
+                " now() - make_interval(secs => $7))",
+                request_id,
+                commitment,
+                signer,
+                item.digest,
+                output,
+                sign_digest(self.worker_keys[signer], digest),
+                age_s,
+            )
+
+    async def decide(self, leaves: Sequence[bytes]) -> None:
+        """Decisions that wait to be anchored."""
+        round_id = await self.pool.fetchval(
+            "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending,"
+            " assigned, kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0)"
+            " RETURNING id"
+        )
+        await self.pool.executemany(
+            "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
+            " inputs, leaf) VALUES ($1, 1, '', 'assign', 'assigned', '', '{}', $2)",
+            [(round_id, leaf) for leaf in leaves],
+        )
+
+    async def automine(self, on: bool) -> None:
+        await self.rpc.request("evm_setAutomine", [on])
+
+    async def mine(self, count: int = 1) -> BlockRef:
+        """New blocks, indexed; returns the head."""
+        await self.rpc.request("anvil_mine", [count])
+        return await self.index()
+
+    async def index(self) -> BlockRef:
+        """Brings the tables up to the chain's head."""
+        if self.indexer is None:
+            self.indexer = Indexer(
+                self.rpc, self.pool, self.contracts, genesis_hash=self.genesis_hash
+            )
+            await self.indexer.prepare()
+        while await self.indexer._step():
+            pass
+        async with self.pool.acquire() as connection:
+            head = await load_cursor(connection)
+        assert head is not None
+        return head
+
+    async def tick(self, settlement: Settlement, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            await settlement.step(await self.mine())
+
+    async def set_balance(self, wei: int) -> None:
+        await self.rpc.request("anvil_setBalance", ["0x" + self.poster.address.hex(), hex(wei)])
+
+    async def reorg(self, depth: int) -> BlockRef:
+        """Replaces the newest blocks by as many empty ones; what was in them is gone."""
+        await self.rpc.request("anvil_reorg", [depth, []])
+        # As many blocks are a branch of the same length: one more makes it the longer one.
+        return await self.mine()
+
+    async def credit(self, account: Address) -> int:
+        data = view("InferenceRequests", "credits", [to_checksum_address(account)])
+        returned = await self.rpc.call(self.contracts.requests, data)
+        (wei,) = decode_view("InferenceRequests", "credits", returned)
+        return int(wei)
+
+    async def statuses(self) -> dict[int, str]:
+        rows = await self.pool.fetch("SELECT id, status::text FROM chain.request ORDER BY id")
+        return {row["id"]: row["status"] for row in rows}
+
+    async def posted(self) -> int:
+        """How many transactions of the poster are on chain."""
+        return await self.rpc.nonce(self.poster.address)
+
+    async def intents(self) -> list[Any]:
+        return await self.pool.fetch("SELECT * FROM node.tx_intent ORDER BY id")
+
+    async def attempts(self) -> list[Any]:
+        return await self.pool.fetch("SELECT * FROM node.tx_attempt ORDER BY nonce, max_fee_wei")
+
+    async def items(self) -> dict[int, list[str | None]]:
+        rows = await self.pool.fetch(
+            "SELECT request_id, outcome FROM node.tx_item ORDER BY intent_id, request_id"
+        )
+        outcomes: dict[int, list[str | None]] = {}
+        for row in rows:
+            outcomes.setdefault(row["request_id"], []).append(row["outcome"])
+        return outcomes
+
+    async def fulfilled_events(self) -> dict[int, int]:
+        """How often the chain says of each request that it is fulfilled."""
+        rows = await self.pool.fetch(
+            "SELECT request_id, count(*) AS n FROM chain.log WHERE kind = 'InferenceFulfilled'"
+            " GROUP BY request_id"
+        )
+        return {row["request_id"]: row["n"] for row in rows}
+
+
+async def build_world(anvil: Anvil, rpc: Rpc, pool: Pool) -> World:
+    owner = Sender(rpc, anvil.config.account(0), anvil.config.chain_id)
+    deployment = await deploy(owner, DeploymentTerms(poster_bps=POSTER_BPS))
+    keys = {}
+    for seed in (1, 2):
+        account = Account.from_key(seed.to_bytes(32, "big"))
+        key = PrivateKey(bytes(account.key))
+        keys[Address(key.public_key.to_canonical_address())] = key
+        await register_worker(owner, account, ["test-model"], 4, 0, None, deployment.contracts)
+    world = World(
+        anvil=anvil,
+        rpc=rpc,
+        pool=pool,
+        contracts=deployment.contracts,
+        genesis_hash=Hash32(deployment.genesis_hash),
+        requester=Sender(rpc, anvil.config.account(1), anvil.config.chain_id),
+        worker_keys=keys,
+        poster=LocalSigner(anvil.config.account(2)),
+    )
+    await world.automine(False)
+    await world.index()
+    return world

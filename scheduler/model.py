@@ -55,6 +55,10 @@ class PendingRequest:
     """Workers whose lease on it failed or expired."""
     unsupported: str | None = None
     """Why this node cannot serve it at all (delivery, quorum, input kind), in words."""
+    bad_input: str | None = None
+    """What a worker found wrong with its input, in words; no worker could ever compute it."""
+    batchable: bool = True
+    """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Rules:
     """Time kept free between a computed result and its deadline, for the post to be mined."""
     gas_margin: float = 1.5
     """How many times its expected share of gas a fee must cover."""
-    expected_batch: int = 8
+    expected_batch: int = 1
     """Results per post that the fixed gas is shared by when a request is admitted."""
     max_attempts: int = 3
     """Leases after which a request is given up."""
@@ -143,6 +147,8 @@ class Reason(StrEnum):
     MEMORY_TOO_LARGE = "memory_too_large"
     UNSUPPORTED = "unsupported"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    BAD_INPUT = "bad_input"
+    """Found by a worker: no model could ever compute it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ CREATE TABLE chain.cursor (
     updated_at       timestamptz NOT NULL DEFAULT now()
 );
 
--- Canonical headers from the finalized block to the cursor, and older ones until they are pruned.
+-- Canonical headers from some way below the finalized block (the indexer's window) to the cursor.
 CREATE TABLE chain.block (
     number       bigint PRIMARY KEY,
     hash         bytea  NOT NULL,
@@ -44,12 +44,13 @@ CREATE TABLE chain.log (
     block_hash   bytea    NOT NULL,
     log_index    integer  NOT NULL,
     block_number bigint   NOT NULL,
+    timestamp_s  bigint   NOT NULL,   -- of its block, whose header may be pruned
     tx_hash      bytea    NOT NULL,
     tx_index     integer  NOT NULL,
     address      bytea    NOT NULL,
-    kind         text     NOT NULL,
-    request_id   bigint,
-    worker       bytea,
+    kind         text     NOT NULL,   -- the event's name
+    request_id   bigint,              -- what it says something of; null also where no request can have the id
+    worker       bytea,               -- whose row it changes, not whom it pays
     topics       bytea[]  NOT NULL,
     data         bytea    NOT NULL,
     PRIMARY KEY (block_hash, log_index)
@@ -105,6 +106,7 @@ CREATE TABLE chain.request (
 );
 CREATE INDEX request_pending_deadline ON chain.request (deadline_s) WHERE status = 'pending';
 CREATE INDEX request_requester ON chain.request (requester, id);
+CREATE INDEX request_settled_tx ON chain.request (settled_tx_hash) WHERE settled_tx_hash IS NOT NULL;
 
 CREATE TABLE chain.worker (
     signer           bytea   PRIMARY KEY,
@@ -129,7 +131,7 @@ CREATE TABLE chain.payment (
     role         text    NOT NULL CHECK (role IN ('worker', 'poster')),
     account      bytea   NOT NULL,          -- who is credited
     worker       bytea,                     -- whose signature earned it
-    results      bigint  NOT NULL,
+    results      bigint  NOT NULL,          -- of the group; its poster's row says it again
     amount_wei   chain.uint256 NOT NULL,
     PRIMARY KEY (block_hash, log_index)
 );

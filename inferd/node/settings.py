@@ -59,7 +59,9 @@ class SchedulingSettings(_Section):
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)
     """How many times its expected share of gas a fee must cover."""
-    expected_batch: int = Field(8, ge=1)
+    expected_batch: int = Field(1, ge=1)
+    """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
+    little traffic; with much, a larger one admits fees that only pay in company."""
     max_attempts: int = Field(3, ge=1)
 
 

@@ -24,7 +24,7 @@ _RECENT_FEES = 256
 
 _PENDING = """
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
-           r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery, r.quorum,
+           r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery, r.quorum,
            r.input_kind, coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
     FROM chain.request r
     LEFT JOIN LATERAL (
@@ -106,6 +106,13 @@ def _request(row: Any) -> PendingRequest:
         input_bytes=row["input_bytes"],
         memory_mb=row["memory_mb"],
         attempts=row["attempts"],
+        batchable=row["batchable"],
+        bad_input=_after_colon(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=unsupported(row["delivery"], row["quorum"], row["input_kind"]),
     )
+
+
+def _after_colon(failure: str | None) -> str | None:
+    """A lease's failure is stored as "kind: words"."""
+    return None if failure is None else failure.partition(": ")[2]

@@ -1,0 +1,62 @@
+"""What an answer with logs must satisfy before it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from eth_utils.crypto import keccak
+
+from indexer.rpc.types import Header, RawLog, RpcMalformed
+from indexer.types import Address
+
+
+def contradiction(what: str) -> RpcMalformed:
+    """Answers that do not fit each other: the chain moved between them, or a node lies."""
+    return RpcMalformed(
+        f"the node contradicts itself: {what}",
+        help_text="it is retried; behind a balancer, give the nodes' own addresses in `rpc_urls`",
+    )
+
+
+def checked_block_logs(
+    header: Header, logs: Iterable[RawLog], addresses: Collection[Address]
+) -> list[RawLog]:
+    """One block's logs in order. Raises RpcMalformed where one is foreign or stands there twice."""
+    return checked_logs(logs, {header.number: header}, addresses)
+
+
+def checked_logs(
+    logs: Iterable[RawLog], headers: Mapping[int, Header], addresses: Collection[Address]
+) -> list[RawLog]:
+    """Logs of the given blocks in chain order. Raises RpcMalformed where one is of another block
+    or contract, or stands there twice."""
+    ordered = sorted(logs, key=lambda log: (log.block_number, log.log_index))
+    before: RawLog | None = None
+    for log in ordered:
+        header = headers.get(log.block_number)
+        if header is None or header.hash != log.block_hash:
+            raise contradiction(f"a log of block {log.block_number} belongs to another block")
+        if log.address not in addresses:
+            raise contradiction(f"block {log.block_number} came with a log of another contract")
+        if (
+            before is not None
+            and before.block_number == log.block_number
+            and before.log_index == log.log_index
+        ):
+            raise contradiction(f"block {log.block_number} has two logs {log.log_index}")
+        before = log
+    return ordered
+
+
+def may_have_logs(header: Header, addresses: Iterable[Address]) -> bool:
+    """False where the block's bloom filter rules out every one of the contracts."""
+    return any(_in_bloom(header.logs_bloom, address) for address in addresses)
+
+
+def _in_bloom(bloom: bytes, address: Address) -> bool:
+    digest = keccak(address)
+    for at in (0, 2, 4):
+        bit = int.from_bytes(digest[at : at + 2], "big") & 2047
+        if not bloom[255 - (bit >> 3)] >> (bit & 7) & 1:
+            return False
+    return True

@@ -1,0 +1,276 @@
+"""Logs in chain order -> what they add up to. Pure: the same logs always give the same rows.
+
+Forward and after a reorganisation the rows of every touched request and worker are folded anew
+from all of its canonical logs, so no sequence of reorganisations can leave a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
+
+from indexer import events as ev
+from indexer.events import Event
+from indexer.rpc.types import RawLog
+from indexer.types import Address, Hash32, Wei
+
+REQUEST_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.RequestEvent))
+"""Kinds of logs that `fold_request` reads."""
+WORKER_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.WorkerEvent))
+"""Kinds of logs that `fold_worker` reads."""
+
+_MAX_STORED_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedEvent:
+    """A decoded log and where it stands in the chain."""
+
+    log: RawLog
+    event: Event
+    timestamp_s: int
+    """Of its block."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A row of chain.request; the fields are its columns."""
+
+    id: int
+    commitment: bytes
+    requester: Address
+    model_id: Hash32
+    input_kind: int
+    input: bytes
+    max_tokens: int
+    memory_mb: int
+    callback_gas_limit: int
+    quorum: int
+    batchable: bool
+    delivery: int
+    fee_wei: Wei
+    deadline_s: int
+    submitted_deadline_s: int
+    cancel_requested: bool
+    created_block: int
+    created_block_hash: Hash32
+    created_log_index: int
+    created_tx_hash: Hash32
+    created_at_s: int
+    status: Literal["pending", "fulfilled", "refunded"] = "pending"
+    digest: Hash32 | None = None
+    worker: Address | None = None
+    settled_block: int | None = None
+    settled_tx_hash: Hash32 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A row of chain.worker; the fields are its columns."""
+
+    signer: Address
+    owner: Address
+    models: tuple[Hash32, ...]
+    endpoint: bytes
+    slots: int
+    memory_mb: int
+    enabled: bool
+    staked: bool
+    stake_wei: Wei
+    unbonding_wei: Wei
+    registered_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentRow:
+    """A row of chain.payment; the fields are its columns."""
+
+    block_hash: Hash32
+    log_index: int
+    block_number: int
+    tx_hash: Hash32
+    role: Literal["worker", "poster"]
+    account: Address
+    worker: Address | None
+    results: int
+    amount_wei: Wei
+
+
+def request_of(event: Event) -> int | None:
+    """The request an event says something of, where the id is one that a request can have."""
+    if isinstance(event, ev.RequestEvent | ev.SkipEvent) and event.request_id <= _MAX_STORED_ID:
+        return event.request_id
+    return None
+
+
+def worker_of(event: Event) -> Address | None:
+    """The worker an event changes. Not who earned a payment: a fold reads all that this names."""
+    return event.signer if isinstance(event, ev.WorkerEvent) else None
+
+
+def fold_request(located: Iterable[LocatedEvent]) -> RequestRow | None:
+    """One request's logs in chain order; None where its creation is not among them."""
+    row: RequestRow | None = None
+    for item in located:
+        if row is None:
+            if isinstance(item.event, ev.InferenceRequested):
+                row = _created(item.event, item)
+        else:
+            row = _request_after(row, item)
+    return row
+
+
+def fold_worker(located: Iterable[LocatedEvent]) -> WorkerRow | None:
+    """One worker's logs in chain order; None where its registration is not among them."""
+    row: WorkerRow | None = None
+    for item in located:
+        if row is None:
+            if isinstance(item.event, ev.WorkerRegistered):
+                row = _registered(item.event, item)
+        else:
+            row = _worker_after(row, item.event)
+    return row
+
+
+def payments(located: Iterable[LocatedEvent]) -> list[PaymentRow]:
+    """The payments among logs in chain order.
+
+    The contract pays a group's worker and then its poster, so a poster's row names the worker and
+    the results of the row before it.
+    """
+    rows: list[PaymentRow] = []
+    for item in located:
+        event = item.event
+        if isinstance(event, ev.WorkerPaid):
+            rows.append(
+                _payment(item, "worker", event.owner, event.worker, event.results, event.amount_wei)
+            )
+        elif isinstance(event, ev.PosterPaid):
+            before = rows[-1] if rows else None
+            same_group = (
+                before is not None
+                and before.role == "worker"
+                and before.block_hash == item.log.block_hash
+                and before.tx_hash == item.log.tx_hash
+                and before.log_index == item.log.log_index - 1
+            )
+            worker = before.worker if before is not None and same_group else None
+            results = before.results if before is not None and same_group else 0
+            rows.append(_payment(item, "poster", event.poster, worker, results, event.amount_wei))
+    return rows
+
+
+def _created(event: ev.InferenceRequested, item: LocatedEvent) -> RequestRow:
+    return RequestRow(
+        id=event.request_id,
+        commitment=event.commitment,
+        requester=event.requester,
+        model_id=event.model_id,
+        input_kind=event.input_kind,
+        input=event.input,
+        max_tokens=event.max_tokens,
+        memory_mb=event.memory_mb,
+        callback_gas_limit=event.callback_gas_limit,
+        quorum=event.quorum,
+        batchable=event.batchable,
+        delivery=event.delivery,
+        fee_wei=event.fee_wei,
+        deadline_s=event.deadline_s,
+        submitted_deadline_s=event.deadline_s,
+        cancel_requested=False,
+        created_block=item.log.block_number,
+        created_block_hash=item.log.block_hash,
+        created_log_index=item.log.log_index,
+        created_tx_hash=item.log.tx_hash,
+        created_at_s=item.timestamp_s,
+    )
+
+
+def _request_after(row: RequestRow, item: LocatedEvent) -> RequestRow:
+    match item.event:
+        case ev.FeeRaised(fee_wei=fee_wei):
+            return replace(row, fee_wei=fee_wei)
+        case ev.CancelRequested(deadline_s=deadline_s):
+            return replace(row, deadline_s=deadline_s, cancel_requested=True)
+        case ev.InferenceFulfilled(worker=worker, digest=digest):
+            return replace(
+                row,
+                status="fulfilled",
+                digest=digest,
+                worker=worker,
+                settled_block=item.log.block_number,
+                settled_tx_hash=item.log.tx_hash,
+            )
+        case ev.RequestRefunded():
+            return replace(
+                row,
+                status="refunded",
+                settled_block=item.log.block_number,
+                settled_tx_hash=item.log.tx_hash,
+            )
+        case _:
+            return row
+
+
+def _registered(event: ev.WorkerRegistered, item: LocatedEvent) -> WorkerRow:
+    return WorkerRow(
+        signer=event.signer,
+        owner=event.owner,
+        models=event.models,
+        endpoint=event.endpoint,
+        slots=event.slots,
+        memory_mb=event.memory_mb,
+        enabled=True,
+        staked=False,
+        stake_wei=Wei(0),
+        unbonding_wei=Wei(0),
+        registered_block=item.log.block_number,
+    )
+
+
+def _worker_after(row: WorkerRow, event: Event) -> WorkerRow:
+    match event:
+        case ev.WorkerUpdated():
+            return replace(
+                row,
+                owner=event.owner,
+                models=event.models,
+                endpoint=event.endpoint,
+                slots=event.slots,
+                memory_mb=event.memory_mb,
+            )
+        case ev.WorkerEnabled(enabled=enabled):
+            return replace(row, enabled=enabled)
+        case ev.WorkerStaked(staked=staked):
+            return replace(row, staked=staked)
+        case ev.Staked(staked_wei=staked_wei):
+            return replace(row, stake_wei=staked_wei)
+        case ev.UnstakeStarted(staked_wei=staked_wei, unbonding_wei=unbonding_wei):
+            return replace(row, stake_wei=staked_wei, unbonding_wei=unbonding_wei)
+        case ev.StakeWithdrawn():
+            # The contract lets all that has finished unbonding leave at once.
+            return replace(row, unbonding_wei=Wei(0))
+        case _:
+            return row
+
+
+def _payment(
+    item: LocatedEvent,
+    role: Literal["worker", "poster"],
+    account: Address,
+    worker: Address | None,
+    results: int,
+    amount_wei: Wei,
+) -> PaymentRow:
+    return PaymentRow(
+        block_hash=item.log.block_hash,
+        log_index=item.log.log_index,
+        block_number=item.log.block_number,
+        tx_hash=item.log.tx_hash,
+        role=role,
+        account=account,
+        worker=worker,
+        results=results,
+        amount_wei=amount_wei,
+    )

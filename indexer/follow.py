@@ -1,0 +1,291 @@
+"""Keeps the tables equal to the chain, for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from indexer.backfill import RangeReader
+from indexer.batch import Batch, read_batch
+from indexer.completeness import contradiction
+from indexer.database import Fence, Pool
+from indexer.decode import Decoder
+from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable, WrongChain
+from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
+from indexer.reorg.window import Known, reconcile
+from indexer.rpc.client import Rpc
+from indexer.rpc.types import Header, RpcError
+from indexer.status import IndexerStatus
+from indexer.store import CursorMoved, Position, Store
+from indexer.types import Contracts, Hash32
+
+_FIRST_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 2.0
+_COMMIT_TOGETHER_BLOCKS = 8
+"""Further behind than this, blocks share a transaction; at the head each has its own."""
+
+log = structlog.get_logger("indexer")
+
+
+class Indexer:
+    """Copies one deployment's logs and what they add up to into PostgreSQL.
+
+    Trouble with the node is retried inside and shown in `status`; errors of the database, a wrong
+    chain and a reorganisation deeper than the window propagate out of `run`.
+    """
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        pool: Pool,
+        contracts: Contracts,
+        *,
+        genesis_hash: Hash32,
+        window_blocks: int = 256,
+        poll_interval_s: float = 0.25,
+        fence: Fence | None = None,
+    ) -> None:
+        self._rpc = rpc
+        self._contracts = contracts
+        self._genesis_hash = genesis_hash
+        self._window_blocks = window_blocks
+        self._poll_interval_s = poll_interval_s
+        self._decoder = Decoder(contracts)
+        self._store = Store(pool, contracts, window_blocks=window_blocks, fence=fence)
+        self._ranges = RangeReader(rpc, contracts.addresses())
+        self._position: Position | None = None
+        self._head: Header | None = None
+        self._status = IndexerStatus()
+        self._has_finality_tag = False
+        self._doubts_chain = False
+
+    @property
+    def status(self) -> IndexerStatus:
+        return self._status
+
+    async def prepare(self) -> None:
+        """Checks that chain, contracts and database belong together, and claims the database.
+
+        Raises WrongChain, NodeBehind, NoContractCode, WrongDatabase, RpcUnreachable, RpcError.
+        """
+        await self._check_chain()
+        head = await self._latest()
+        if head.number < self._contracts.start_block:
+            raise NodeBehind(
+                f"the node is at block {head.number}, the deployment is in block"
+                f" {self._contracts.start_block}",
+                help_text="wait until the node has synced",
+            )
+        for address in self._contracts.addresses():
+            if not await self._rpc.code(address):
+                raise NoContractCode(
+                    f"there is no contract at 0x{address.hex()}",
+                    help_text="the deployment file is of another chain, or the chain was started"
+                    " anew: deploy again with `inferd deploy`, or correct `deployment_file`",
+                )
+        await self._store.claim(self._genesis_hash)
+        await self._load()
+
+    async def run(self) -> None:
+        """Indexes until it is cancelled.
+
+        Raises WrongChain, ReorgTooDeep, what `prepare` raises, what the fence raises, and the
+        errors of the database.
+        """
+        if self._position is None:
+            await self.prepare()
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                moved = await self._step()
+            except (RpcUnreachable, RpcError) as error:
+                self._failed(error)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(_MAX_BACKOFF_S, backoff_s * 2)
+                continue
+            except CursorMoved:
+                log.warning("cursor_moved_by_another")
+                await self._load()
+                continue
+            self._succeeded()
+            backoff_s = _FIRST_BACKOFF_S
+            if not moved:
+                await asyncio.sleep(self._poll_interval_s)
+
+    async def _step(self) -> bool:
+        """One look at the chain and at most one range or branch; whether anything was written."""
+        if self._doubts_chain:
+            await self._check_chain()
+            self._doubts_chain = False
+        position = self._position or await self._load()
+        head = await self._latest()
+        if position.cursor is not None and head.hash == position.cursor.hash:
+            return False
+        finalized = await self._finalized(head)
+        behind = head.number - position.window.next_number
+        if behind > MAX_BRANCH_BLOCKS and finalized >= position.window.next_number:
+            ours = await self._own_tip_now(position)
+            if ours is None:
+                await self._backfill(position, finalized)
+                return True
+            head = ours
+        branch = await find_branch(self._rpc, position.window, head, self._contracts.addresses())
+        if branch is None:
+            return False
+        await self._take(position, branch, finalized)
+        return True
+
+    async def _own_tip_now(self, position: Position) -> Header | None:
+        """The block that stands where our tip is, where it is another; None where all is well.
+
+        Backfill goes on from the tip, so a reorganisation that came while we were away has to be
+        found first.
+        """
+        if position.cursor is None:
+            return None
+        header = await self._rpc.header(position.cursor.number)
+        if header is None:
+            raise contradiction(f"it lacks block {position.cursor.number} below its head")
+        known = isinstance(reconcile(position.window, header), Known)
+        return None if known else header
+
+    async def _backfill(self, position: Position, finalized: int) -> None:
+        keep_from = finalized - self._window_blocks
+        read = await self._ranges.read(
+            position.window.next_number, finalized, cursor=position.cursor, keep_from=keep_from
+        )
+        batch = read_batch(self._decoder, read.headers, read.logs, read.timestamps_s)
+        await self._commit(position, batch, finalized)
+        log.info(
+            "range_indexed",
+            block_number=batch.tip.number,
+            finalized=finalized,
+            events=len(batch.events),
+        )
+
+    async def _take(self, position: Position, branch: Branch, finalized: int) -> None:
+        orphaned = position.window.next_number - 1 - branch.ancestor
+        if orphaned:
+            await self._commit(position, self._batch(branch, 0, None), finalized, branch.ancestor)
+            self._show(
+                reorgs=self._status.reorgs + 1,
+                deepest_reorg=max(self._status.deepest_reorg, orphaned),
+            )
+            log.warning(
+                "reorg",
+                ancestor=branch.ancestor,
+                orphaned_blocks=orphaned,
+                block_number=branch.headers[-1].number,
+                block_hash=branch.headers[-1].hash.hex(),
+            )
+        elif len(branch.headers) > _COMMIT_TOGETHER_BLOCKS:
+            await self._commit(position, self._batch(branch, 0, None), finalized)
+        else:
+            for at in range(len(branch.headers)):
+                position = await self._commit(position, self._batch(branch, at, at + 1), finalized)
+
+    def _batch(self, branch: Branch, first: int, end: int | None) -> Batch:
+        headers = branch.headers[first:end]
+        logs = [entry for block in branch.logs[first:end] for entry in block]
+        times = {header.number: header.timestamp_s for header in headers}
+        return read_batch(self._decoder, headers, logs, times)
+
+    async def _commit(
+        self, position: Position, batch: Batch, finalized: int, ancestor: int | None = None
+    ) -> Position:
+        after = await self._store.commit(position, batch, finalized=finalized, ancestor=ancestor)
+        self._position = after
+        if batch.quarantined or ancestor is not None:
+            self._show(quarantined=await self._store.count_quarantined())
+        for item in batch.quarantined:
+            log.warning(
+                "log_quarantined",
+                reason=item.reason,
+                block_number=item.log.block_number,
+                log_index=item.log.log_index,
+                tx_hash=item.log.tx_hash.hex(),
+            )
+        self._show()
+        return after
+
+    async def _load(self) -> Position:
+        position = await self._store.load()
+        quarantined = await self._store.count_quarantined()
+        self._position = position
+        self._show(quarantined=quarantined)
+        return position
+
+    async def _check_chain(self) -> None:
+        chain_id = await self._rpc.chain_id()
+        if chain_id != self._contracts.chain_id:
+            raise WrongChain(
+                f"{self._rpc.endpoint} serves chain {chain_id}, the deployment is on chain"
+                f" {self._contracts.chain_id}",
+                help_text="correct `rpc_urls` or `deployment_file`",
+            )
+        genesis = await self._rpc.header(0)
+        if genesis is None:
+            raise contradiction("it has no first block")
+        if genesis.hash != self._genesis_hash:
+            raise WrongChain(
+                f"{self._rpc.endpoint} serves another chain with the same chain id {chain_id}:"
+                " its first block differs",
+                help_text="a development chain that was started anew needs a new deployment;"
+                " otherwise correct `rpc_urls`",
+            )
+
+    async def _latest(self) -> Header:
+        head = await self._rpc.header("latest")
+        if head is None:
+            raise contradiction("it has no latest block")
+        self._head = head
+        self._show()
+        return head
+
+    async def _finalized(self, head: Header) -> int:
+        """The newest final block. Where no node can name it, a quarter of the window deep."""
+        try:
+            header = await self._rpc.header("finalized")
+        except RpcError:
+            # A node that has named it before is only in trouble.
+            if self._has_finality_tag:
+                raise
+            header = None
+        if header is None:
+            return max(-1, head.number - self._window_blocks // 4)
+        self._has_finality_tag = True
+        return min(header.number, head.number)
+
+    def _failed(self, error: RpcUnreachable | RpcError) -> None:
+        if self._status.last_error is None:
+            log.warning("rpc_trouble", error=str(error))
+        self._doubts_chain = True
+        self._show(rpc_ok=False, last_error=str(error))
+
+    def _succeeded(self) -> None:
+        if self._status.last_error is not None:
+            log.info("rpc_back", endpoint=self._rpc.endpoint)
+        self._show(rpc_ok=True, last_error=None, last_progress_monotonic=time.monotonic())
+
+    def _show(self, **changes: Any) -> None:
+        """Puts changes, and where head and cursor now are, into `status`."""
+        head, position = self._head, self._position
+        cursor = position.cursor if position else None
+        lag_blocks = lag_s = 0
+        if head is not None and position is not None:
+            lag_blocks = max(0, head.number + 1 - position.window.next_number)
+        if head is not None and cursor is not None:
+            lag_s = max(0, head.timestamp_s - cursor.timestamp_s)
+        self._status = replace(
+            self._status,
+            head=head.number if head else None,
+            indexed=cursor.number if cursor else None,
+            finalized=position.finalized if position and cursor else None,
+            lag_blocks=lag_blocks,
+            lag_s=lag_s,
+            **changes,
+        )

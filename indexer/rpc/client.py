@@ -1,0 +1,283 @@
+"""The chain as the rest of inferd asks it: typed methods over one or several endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from indexer.errors import BadRpcUrl, RpcUnreachable
+from indexer.rpc import wire
+from indexer.rpc.endpoint import Endpoint
+from indexer.rpc.types import (
+    FeeHistory,
+    Header,
+    RawLog,
+    Receipt,
+    RpcAnswerTooLarge,
+    RpcError,
+)
+from indexer.types import Address, BlockRef, Hash32, Wei
+
+BlockTag = Literal["latest", "finalized", "safe", "earliest"]
+StateTag = Literal["latest", "pending"]
+T = TypeVar("T")
+
+_BATCH = 100
+_METHOD_NOT_FOUND = -32601
+_UNUSABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
+log = structlog.get_logger("indexer")
+
+
+class Rpc:
+    """Talks to the first endpoint that answers, and stays with it until it fails.
+
+    Every method raises RpcUnreachable (or one of its kinds in indexer.rpc.types) where no endpoint
+    gave a usable answer, and RpcError where the node answered with an error object.
+    """
+
+    def __init__(self, urls: Sequence[str], *, timeout_s: float = 10.0) -> None:
+        """Raises BadRpcUrl."""
+        if not urls:
+            raise BadRpcUrl("there is no RPC endpoint", help_text="name at least one in `rpc_urls`")
+        self._endpoints = [Endpoint(url, timeout_s=timeout_s) for url in urls]
+        self._current = 0
+        self._last_id = 0
+
+    async def __aenter__(self) -> Rpc:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        for endpoint in self._endpoints:
+            await endpoint.close()
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use, as scheme://host:port."""
+        return self._endpoints[self._current].shown
+
+    async def request(self, method: str, params: Sequence[Any] = ()) -> Any:
+        """Any method; the result as plain JSON values."""
+        return await self._call(method, params, msgspec.json.decode)
+
+    async def chain_id(self) -> int:
+        return await self._call("eth_chainId", (), wire.parse_quantity)
+
+    async def header(self, block: int | Hash32 | BlockTag) -> Header | None:
+        """By number, hash or tag; None where the node has no such block."""
+        if isinstance(block, bytes):
+            method, params = "eth_getBlockByHash", [wire.to_hex(block), False]
+        else:
+            method, params = _by_number(block)
+        return await self._call(method, params, lambda raw: _header(raw, block))
+
+    async def headers(self, numbers: Iterable[int]) -> list[Header | None]:
+        """Several by number, in JSON-RPC batches; None for each that the node does not have."""
+        wanted = list(numbers)
+        found: list[Header | None] = []
+        for at in range(0, len(wanted), _BATCH):
+            found += await self._headers(wanted[at : at + _BATCH])
+        return found
+
+    async def logs_by_hash(self, block_hash: Hash32, addresses: Iterable[Address]) -> list[RawLog]:
+        """The logs of one block, as given: the caller checks them."""
+        criteria = {"blockHash": wire.to_hex(block_hash)}
+        return await self._logs(criteria, addresses)
+
+    async def logs_in_range(
+        self, first: int, last: int, addresses: Iterable[Address]
+    ) -> list[RawLog]:
+        """The logs of blocks `first` to `last`, both included, as given: the caller checks them."""
+        criteria = {"fromBlock": hex(first), "toBlock": hex(last)}
+        return await self._logs(criteria, addresses)
+
+    async def call(
+        self,
+        to: Address,
+        data: bytes,
+        block: BlockRef | StateTag = "latest",
+        sender: Address | None = None,
+    ) -> bytes:
+        """eth_call, pinned by hash (EIP-1898) to a BlockRef. A revert is an RpcError with data."""
+        message = {"to": wire.to_hex(to), "data": wire.to_hex(data)}
+        if sender is not None:
+            message["from"] = wire.to_hex(sender)
+        where = {"blockHash": wire.to_hex(block.hash)} if isinstance(block, BlockRef) else block
+        return await self._call("eth_call", [message, where], wire.parse_octets)
+
+    async def code(self, address: Address) -> bytes:
+        return await self._call("eth_getCode", [wire.to_hex(address), "latest"], wire.parse_octets)
+
+    async def balance(self, address: Address, tag: StateTag = "latest") -> Wei:
+        params = [wire.to_hex(address), tag]
+        return Wei(await self._call("eth_getBalance", params, wire.parse_quantity))
+
+    async def nonce(self, address: Address, tag: StateTag = "latest") -> int:
+        """The number of the account's next transaction."""
+        params = [wire.to_hex(address), tag]
+        return await self._call("eth_getTransactionCount", params, wire.parse_quantity)
+
+    async def gas_price(self) -> Wei:
+        return Wei(await self._call("eth_gasPrice", (), wire.parse_quantity))
+
+    async def max_priority_fee(self) -> Wei | None:
+        """The node's suggested tip; None where it has no such method."""
+        try:
+            return Wei(await self._call("eth_maxPriorityFeePerGas", (), wire.parse_quantity))
+        except RpcError as error:
+            if error.code == _METHOD_NOT_FOUND:
+                return None
+            raise
+
+    async def fee_history(self, blocks: int, percentiles: Sequence[float] = ()) -> FeeHistory:
+        """Base fees of the last `blocks` blocks and their tips at each percentile (0-100)."""
+        params = [hex(blocks), "latest", list(percentiles)]
+        return await self._call("eth_feeHistory", params, wire.parse_fee_history)
+
+    async def estimate_gas(
+        self, sender: Address, to: Address | None, data: bytes, value_wei: Wei | int = 0
+    ) -> int:
+        message = {
+            "from": wire.to_hex(sender),
+            "data": wire.to_hex(data),
+            "value": hex(value_wei),
+        }
+        if to is not None:
+            message["to"] = wire.to_hex(to)
+        return await self._call("eth_estimateGas", [message], wire.parse_quantity)
+
+    async def send_raw_transaction(self, raw: bytes) -> Hash32:
+        """Sends signed bytes. After a failover the same bytes may reach two nodes: the second
+        then answers with RpcError "already known", which is success."""
+        return await self._call("eth_sendRawTransaction", [wire.to_hex(raw)], wire.parse_hash)
+
+    async def receipt(self, tx_hash: Hash32) -> Receipt | None:
+        """None while the transaction is not mined."""
+        params = [wire.to_hex(tx_hash)]
+        return await self._call("eth_getTransactionReceipt", params, wire.parse_receipt)
+
+    async def transaction_exists(self, tx_hash: Hash32) -> bool:
+        """Whether the node knows the transaction, mined or waiting."""
+        params = [wire.to_hex(tx_hash)]
+        return await self._call("eth_getTransactionByHash", params, wire.parse_presence)
+
+    async def _logs(self, criteria: dict[str, Any], addresses: Iterable[Address]) -> list[RawLog]:
+        criteria["address"] = [wire.to_hex(address) for address in addresses]
+        return await self._call("eth_getLogs", [criteria], wire.parse_logs)
+
+    async def _headers(self, numbers: Sequence[int]) -> list[Header | None]:
+        first_id = self._reserve_ids(len(numbers))
+        calls = [
+            _call_object(first_id + at, *_by_number(number)) for at, number in enumerate(numbers)
+        ]
+
+        def parse(body: bytes, endpoint: Endpoint) -> list[Header | None]:
+            answers = wire.batch_decoder.decode(body)
+            if isinstance(answers, wire.Answer):
+                _result(answers, endpoint)
+                raise ValueError("one answer to a batch")
+            by_id = {answer.id: answer for answer in answers}
+            if len(by_id) != len(answers) or len(answers) != len(numbers):
+                raise ValueError(f"{len(answers)} answers to a batch of {len(numbers)}")
+            found: list[Header | None] = []
+            for at, number in enumerate(numbers):
+                answer = by_id.get(first_id + at)
+                if answer is None:
+                    raise ValueError("an answer to a call that was not in the batch")
+                found.append(_header(_result(answer, endpoint), number))
+            return found
+
+        return await self._exchange(msgspec.json.encode(calls), parse)
+
+    async def _call(
+        self, method: str, params: Sequence[Any], parse: Callable[[msgspec.Raw], T]
+    ) -> T:
+        call_id = self._reserve_ids(1)
+
+        def parse_body(body: bytes, endpoint: Endpoint) -> T:
+            answer = wire.answer_decoder.decode(body)
+            result = _result(answer, endpoint)
+            if answer.id != call_id:
+                raise ValueError("the answer to another call")
+            return parse(result)
+
+        body = msgspec.json.encode(_call_object(call_id, method, params))
+        return await self._exchange(body, parse_body)
+
+    async def _exchange(self, body: bytes, parse: Callable[[bytes, Endpoint], T]) -> T:
+        """Asks one endpoint after the other, beginning with the one that worked last."""
+        first = self._current
+        count = len(self._endpoints)
+        failures: list[RpcUnreachable] = []
+        for step in range(count):
+            index = (first + step) % count
+            endpoint = self._endpoints[index]
+            try:
+                answer = await endpoint.post(body)
+                try:
+                    value = parse(answer, endpoint)
+                except _UNUSABLE as error:
+                    raise endpoint.malformed(str(error)) from None
+            except RpcAnswerTooLarge:
+                raise  # Not the endpoint's fault: the question has to become smaller.
+            except RpcUnreachable as error:
+                failures.append(error)
+                continue
+            except RpcError:
+                self._use(index, failures)
+                raise
+            self._use(index, failures)
+            return value
+        raise failures[-1]
+
+    def _use(self, index: int, failures: Sequence[RpcUnreachable]) -> None:
+        if index != self._current:
+            log.warning(
+                "rpc_failover",
+                to=self._endpoints[index].shown,
+                because=[failure.message for failure in failures],
+            )
+            self._current = index
+
+    def _reserve_ids(self, count: int) -> int:
+        first = self._last_id + 1
+        self._last_id += count
+        return first
+
+
+def _call_object(call_id: int, method: str, params: Sequence[Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call_id, "method": method, "params": params}
+
+
+def _by_number(block: int | BlockTag) -> tuple[str, list[Any]]:
+    return "eth_getBlockByNumber", [hex(block) if isinstance(block, int) else block, False]
+
+
+def _result(answer: wire.Answer, endpoint: Endpoint) -> msgspec.Raw:
+    if answer.error is not None:
+        message = endpoint.without_secrets(answer.error.message)
+        raise RpcError(answer.error.code, message, answer.error.data)
+    if isinstance(answer.result, msgspec.UnsetType):
+        raise ValueError("neither a result nor an error")
+    return answer.result
+
+
+def _header(raw: msgspec.Raw, asked: int | Hash32 | BlockTag) -> Header | None:
+    header = wire.parse_header(raw)
+    if header is None or isinstance(asked, str):
+        return header
+    if asked != (header.number if isinstance(asked, int) else header.hash):
+        raise ValueError("another block than the one asked for")
+    return header

@@ -1,0 +1,133 @@
+"""The statements of the store, and values in the order of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final
+
+from indexer.derive import LocatedEvent, PaymentRow, RequestRow, WorkerRow
+from indexer.rpc.types import RawLog
+from indexer.types import Address
+
+
+def _columns(row: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(row))
+
+
+def _insert(table: str, columns: Sequence[str]) -> str:
+    places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+    # Only names that stand in this package are put in.
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608
+
+
+def _upsert(table: str, columns: Sequence[str]) -> str:
+    """The first column is the key."""
+    changes = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
+    return f"{_insert(table, columns)} ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}"
+
+
+_BLOCK_COLUMNS: Final = (
+    "number",
+    "hash",
+    "parent_hash",
+    "timestamp_s",
+    "base_fee_wei",
+    "gas_used",
+    "gas_limit",
+)
+_RAW_COLUMNS: Final = (
+    "block_hash",
+    "log_index",
+    "block_number",
+    "tx_hash",
+    "tx_index",
+    "address",
+    "topics",
+    "data",
+)
+LOG_COLUMNS: Final = (*_RAW_COLUMNS, "timestamp_s", "kind", "request_id", "worker")
+QUARANTINE_COLUMNS: Final = (*_RAW_COLUMNS, "reason")
+
+block_values = attrgetter(*_BLOCK_COLUMNS)
+request_values = attrgetter(*_columns(RequestRow))
+worker_values = attrgetter(*_columns(WorkerRow))
+payment_values = attrgetter(*_columns(PaymentRow))
+_raw_values = attrgetter(*_RAW_COLUMNS)
+
+
+def log_values(
+    item: LocatedEvent, kind: str, request_id: int | None, worker: Address | None
+) -> tuple[Any, ...]:
+    return (*_raw_values(item.log), item.timestamp_s, kind, request_id, worker)
+
+
+def quarantine_values(log: RawLog, reason: str) -> tuple[Any, ...]:
+    return (*_raw_values(log), reason)
+
+
+INSERT_BLOCK: Final = _insert("chain.block", _BLOCK_COLUMNS)
+INSERT_PAYMENT: Final = _insert("chain.payment", _columns(PaymentRow))
+UPSERT_REQUEST: Final = _upsert("chain.request", _columns(RequestRow))
+UPSERT_WORKER: Final = _upsert("chain.worker", _columns(WorkerRow))
+
+INSERT_SOURCE: Final = """
+    INSERT INTO chain.source
+        (chain_id, genesis_hash, start_block, requests, results, registry, stakes)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (singleton) DO NOTHING
+"""
+SELECT_SOURCE: Final = """
+    SELECT chain_id, genesis_hash, start_block, requests, results, registry, stakes
+    FROM chain.source
+"""
+
+SELECT_CURSOR: Final = """
+    SELECT block_number, block_hash, timestamp_s, base_fee_wei, gas_limit, finalized_number
+    FROM chain.cursor
+"""
+INSERT_CURSOR: Final = """
+    INSERT INTO chain.cursor
+        (block_number, block_hash, timestamp_s, base_fee_wei, gas_limit, finalized_number)
+    VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (singleton) DO NOTHING
+    RETURNING block_number
+"""
+UPDATE_CURSOR: Final = """
+    UPDATE chain.cursor
+    SET block_number = $1, block_hash = $2, timestamp_s = $3, base_fee_wei = $4, gas_limit = $5,
+        finalized_number = $6, updated_at = now()
+    WHERE block_number = $7 AND block_hash = $8
+    RETURNING block_number
+"""
+
+SELECT_BLOCKS: Final = "SELECT number, hash, parent_hash FROM chain.block ORDER BY number"
+PRUNE_BLOCKS: Final = "DELETE FROM chain.block WHERE number < $1"
+DELETE_BLOCKS_ABOVE: Final = "DELETE FROM chain.block WHERE number > $1"
+DELETE_LOGS_ABOVE: Final = """
+    DELETE FROM chain.log WHERE block_number > $1 RETURNING request_id, worker
+"""
+DELETE_QUARANTINE_ABOVE: Final = "DELETE FROM chain.quarantine WHERE block_number > $1"
+DELETE_PAYMENTS_ABOVE: Final = "DELETE FROM chain.payment WHERE block_number > $1"
+COUNT_QUARANTINED: Final = "SELECT count(*) FROM chain.quarantine"
+
+SELECT_EXISTING_REQUESTS: Final = "SELECT id FROM chain.request WHERE id = ANY($1::bigint[])"
+DELETE_REQUESTS: Final = "DELETE FROM chain.request WHERE id = ANY($1::bigint[])"
+DELETE_WORKERS: Final = "DELETE FROM chain.worker WHERE signer = ANY($1::bytea[])"
+SELECT_REQUEST_LOGS: Final = """
+    SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
+           timestamp_s
+    FROM chain.log
+    WHERE request_id = ANY($1::bigint[]) AND kind = ANY($2::text[])
+    ORDER BY block_number, log_index
+"""
+SELECT_WORKER_LOGS: Final = """
+    SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
+           timestamp_s
+    FROM chain.log
+    WHERE worker = ANY($1::bytea[]) AND kind = ANY($2::text[])
+    ORDER BY block_number, log_index
+"""
+
+NOTIFY: Final = "SELECT pg_notify($1, $2)"

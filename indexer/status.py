@@ -1,0 +1,31 @@
+"""What an indexer can say of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerStatus:
+    """A snapshot. Block numbers are None until one is known."""
+
+    head: int | None = None
+    """The node's newest block, when it was last asked."""
+    indexed: int | None = None
+    finalized: int | None = None
+    """The newest indexed block that counts as final."""
+    lag_blocks: int = 0
+    """Blocks between `indexed` and `head`; 0 where the node is the one behind."""
+    lag_s: int = 0
+    """The same in seconds of block time."""
+    reorgs: int = 0
+    """Since the start of the process, as the next."""
+    deepest_reorg: int = 0
+    """Blocks given up by the deepest of them."""
+    quarantined: int = 0
+    """Logs of ours on the canonical chain that could not be read."""
+    last_error: str | None = None
+    """Why the last step failed; None once a step succeeds."""
+    rpc_ok: bool = False
+    last_progress_monotonic: float | None = None
+    """`time.monotonic()` of the last step that succeeded, even if it found nothing new."""

@@ -1,0 +1,296 @@
+"""The tables of the chain: one transaction per step, the cursor never ahead of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from asyncpg import Record
+
+from indexer import sql
+from indexer.batch import Batch
+from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
+from indexer.decode import Decoder
+from indexer.derive import (
+    REQUEST_KINDS,
+    WORKER_KINDS,
+    LocatedEvent,
+    fold_request,
+    fold_worker,
+    payments,
+    request_of,
+    worker_of,
+)
+from indexer.errors import WrongDatabase
+from indexer.events import InferenceRequested, SkipEvent, kind_of
+from indexer.reorg.window import BlockLink, Window, linked_end
+from indexer.rpc.types import RawLog
+from indexer.types import Address, BlockRef, Contracts, Hash32
+
+
+class CursorMoved(Exception):
+    """Somebody else moved the cursor: what was read is to be read again from where it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the index is."""
+
+    cursor: BlockRef | None
+    window: Window
+    finalized: int
+    """Never above the cursor; -1 before the first block."""
+
+
+async def load_cursor(connection: Connection) -> BlockRef | None:
+    """The newest block whose rows are all there; None before the first."""
+    row = await connection.fetchrow(sql.SELECT_CURSOR)
+    return None if row is None else _cursor(row)
+
+
+class Store:
+    """Writes what was read. All database errors propagate."""
+
+    def __init__(
+        self, pool: Pool, contracts: Contracts, *, window_blocks: int, fence: Fence | None = None
+    ) -> None:
+        self._pool = pool
+        self._contracts = contracts
+        self._decoder = Decoder(contracts)
+        self._window_blocks = window_blocks
+        self._fence = fence
+
+    async def claim(self, genesis_hash: Hash32) -> None:
+        """Marks an empty database as the index of this deployment.
+
+        Raises WrongDatabase where it is the index of another.
+        """
+        contracts = self._contracts
+        ours = (
+            contracts.chain_id,
+            genesis_hash,
+            contracts.start_block,
+            *contracts.addresses(),
+        )
+        async with self._pool.acquire() as connection, connection.transaction():
+            await self._pass_fence(connection)
+            await connection.execute(sql.INSERT_SOURCE, *ours)
+            (row,) = await connection.fetch(sql.SELECT_SOURCE)
+        differing = [
+            name for (name, value), own in zip(row.items(), ours, strict=True) if value != own
+        ]
+        if differing:
+            raise WrongDatabase(
+                f"the database is the index of another deployment: {', '.join(differing)} differ",
+                help_text="point `database_url` at another database, or `deployment_file` at the"
+                " deployment this one belongs to",
+            )
+
+    async def load(self) -> Position:
+        """Where the tables stand."""
+        start = self._contracts.start_block
+        async with (
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            row = await connection.fetchrow(sql.SELECT_CURSOR)
+            if row is None:
+                return Position(None, Window(start), -1)
+            blocks = await connection.fetch(sql.SELECT_BLOCKS)
+        links = [
+            BlockLink(block["number"], block["hash"], block["parent_hash"]) for block in blocks
+        ]
+        return Position(_cursor(row), Window(start, linked_end(links)), row["finalized_number"])
+
+    async def count_quarantined(self) -> int:
+        count: int = await self._pool.fetchval(sql.COUNT_QUARANTINED)
+        return count
+
+    async def commit(
+        self, position: Position, batch: Batch, *, finalized: int, ancestor: int | None = None
+    ) -> Position:
+        """Writes a batch, its derived rows and the cursor in one transaction.
+
+        With `ancestor`, everything above that block is replaced; without, the batch is added.
+        Raises CursorMoved, with nothing written, where the cursor is not where `position` says.
+        """
+        tip = batch.tip.ref()
+        # Finality does not go back, unless the chain shows by a reorganisation that it did.
+        known = finalized if ancestor is not None else max(finalized, position.finalized)
+        known = min(known, tip.number)
+        keep_from = known - self._window_blocks
+        async with self._pool.acquire() as connection, connection.transaction():
+            await self._pass_fence(connection)
+            await _move_cursor(connection, position.cursor, tip, known)
+            requests: set[int] = set()
+            workers: set[Address] = set()
+            if ancestor is not None:
+                requests, workers = await _delete_above(connection, ancestor)
+            await _insert(connection, batch)
+            fresh = await _fresh_requests(connection, batch) if ancestor is None else {}
+            for item in batch.events:
+                request_id = request_of(item.event)
+                if request_id is not None and not isinstance(item.event, SkipEvent):
+                    requests.add(request_id)
+                if (worker := worker_of(item.event)) is not None:
+                    workers.add(worker)
+            await self._refold_requests(connection, requests - fresh.keys(), fresh)
+            await self._refold_workers(connection, workers)
+            await connection.execute(sql.PRUNE_BLOCKS, keep_from)
+            await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(tip.number))
+        links = [BlockLink(block.number, block.hash, block.parent_hash) for block in batch.headers]
+        below = tip.number if ancestor is None else ancestor
+        window = position.window.extended(below, links, keep_from=keep_from)
+        return Position(tip, window, known)
+
+    async def _pass_fence(self, connection: Connection) -> None:
+        if self._fence is not None:
+            await self._fence(connection)
+
+    async def _refold_requests(
+        self,
+        connection: Connection,
+        touched: Iterable[int],
+        fresh: dict[int, list[LocatedEvent]],
+    ) -> None:
+        folded = {request_id: fold_request(events) for request_id, events in fresh.items()}
+        touched = list(touched)
+        if touched:
+            stored = await self._events(connection, sql.SELECT_REQUEST_LOGS, touched, REQUEST_KINDS)
+            by_id: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in touched}
+            for item in stored:
+                request_id = request_of(item.event)
+                if request_id is not None:
+                    by_id[request_id].append(item)
+            folded |= {request_id: fold_request(events) for request_id, events in by_id.items()}
+        gone = [request_id for request_id, row in folded.items() if row is None]
+        if gone:
+            await connection.execute(sql.DELETE_REQUESTS, gone)
+        rows = [sql.request_values(row) for row in folded.values() if row is not None]
+        if rows:
+            await connection.executemany(sql.UPSERT_REQUEST, rows)
+
+    async def _refold_workers(self, connection: Connection, touched: set[Address]) -> None:
+        if not touched:
+            return
+        by_signer: dict[Address, list[LocatedEvent]] = {signer: [] for signer in touched}
+        stored = await self._events(connection, sql.SELECT_WORKER_LOGS, list(touched), WORKER_KINDS)
+        for item in stored:
+            signer = worker_of(item.event)
+            if signer is not None:
+                by_signer[signer].append(item)
+        folded = {signer: fold_worker(events) for signer, events in by_signer.items()}
+        gone = [signer for signer, row in folded.items() if row is None]
+        if gone:
+            await connection.execute(sql.DELETE_WORKERS, gone)
+        rows = [sql.worker_values(row) for row in folded.values() if row is not None]
+        if rows:
+            await connection.executemany(sql.UPSERT_WORKER, rows)
+
+    async def _events(
+        self,
+        connection: Connection,
+        query: str,
+        subjects: list[int] | list[Address],
+        kinds: tuple[str, ...],
+    ) -> list[LocatedEvent]:
+        """Stored logs, decoded again: chain.log holds none that could not be decoded."""
+        located = []
+        for row in await connection.fetch(query, subjects, list(kinds)):
+            log = RawLog(
+                address=row["address"],
+                topics=tuple(row["topics"]),
+                data=row["data"],
+                block_number=row["block_number"],
+                block_hash=row["block_hash"],
+                tx_hash=row["tx_hash"],
+                tx_index=row["tx_index"],
+                log_index=row["log_index"],
+            )
+            located.append(LocatedEvent(log, self._decoder.decode(log), row["timestamp_s"]))
+        return located
+
+
+def _cursor(row: Record) -> BlockRef:
+    return BlockRef(
+        number=row["block_number"],
+        hash=row["block_hash"],
+        timestamp_s=row["timestamp_s"],
+        base_fee_wei=row["base_fee_wei"],
+        gas_limit=row["gas_limit"],
+    )
+
+
+async def _move_cursor(
+    connection: Connection, before: BlockRef | None, tip: BlockRef, finalized: int
+) -> None:
+    """Comes first: it locks the row, so two writers cannot interleave."""
+    values = (
+        tip.number,
+        tip.hash,
+        tip.timestamp_s,
+        tip.base_fee_wei,
+        tip.gas_limit,
+        finalized,
+    )
+    if before is None:
+        moved = await connection.fetchval(sql.INSERT_CURSOR, *values)
+    else:
+        moved = await connection.fetchval(sql.UPDATE_CURSOR, *values, before.number, before.hash)
+    if moved is None:
+        raise CursorMoved
+
+
+async def _delete_above(connection: Connection, ancestor: int) -> tuple[set[int], set[Address]]:
+    """Returns the requests and workers whose logs went."""
+    rows = await connection.fetch(sql.DELETE_LOGS_ABOVE, ancestor)
+    await connection.execute(sql.DELETE_QUARANTINE_ABOVE, ancestor)
+    await connection.execute(sql.DELETE_PAYMENTS_ABOVE, ancestor)
+    await connection.execute(sql.DELETE_BLOCKS_ABOVE, ancestor)
+    requests = {row["request_id"] for row in rows if row["request_id"] is not None}
+    workers = {row["worker"] for row in rows if row["worker"] is not None}
+    return requests, workers
+
+
+async def _insert(connection: Connection, batch: Batch) -> None:
+    await connection.executemany(sql.INSERT_BLOCK, map(sql.block_values, batch.headers))
+    if batch.events:
+        await connection.copy_records_to_table(
+            "log",
+            schema_name="chain",
+            columns=sql.LOG_COLUMNS,
+            records=[
+                sql.log_values(
+                    item, kind_of(item.event), request_of(item.event), worker_of(item.event)
+                )
+                for item in batch.events
+            ],
+        )
+    if batch.quarantined:
+        await connection.copy_records_to_table(
+            "quarantine",
+            schema_name="chain",
+            columns=sql.QUARANTINE_COLUMNS,
+            records=[sql.quarantine_values(item.log, item.reason) for item in batch.quarantined],
+        )
+    paid = payments(batch.events)
+    if paid:
+        await connection.executemany(sql.INSERT_PAYMENT, map(sql.payment_values, paid))
+
+
+async def _fresh_requests(connection: Connection, batch: Batch) -> dict[int, list[LocatedEvent]]:
+    """Requests that this batch creates: all of their logs are at hand, none need be read back."""
+    fresh: dict[int, list[LocatedEvent]] = {
+        item.event.request_id: []
+        for item in batch.events
+        if isinstance(item.event, InferenceRequested)
+    }
+    if not fresh:
+        return fresh
+    for row in await connection.fetch(sql.SELECT_EXISTING_REQUESTS, list(fresh)):
+        del fresh[row["id"]]
+    for item in batch.events:
+        request_id = request_of(item.event)
+        if request_id is not None and request_id in fresh:
+            fresh[request_id].append(item)
+    return fresh

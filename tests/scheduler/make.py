@@ -1,0 +1,197 @@
+"""Small snapshots for the scheduler's tests, and the hypothesis strategies of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from scheduler.model import (
+    Block,
+    GasModel,
+    ModelId,
+    PendingRequest,
+    PostingRules,
+    PostingSnapshot,
+    ReadyResult,
+    RequestKey,
+    Rules,
+    ServiceEstimate,
+    Snapshot,
+    TenantId,
+    WorkerId,
+    WorkerView,
+)
+
+NOW_S = 1_700_000_000
+GWEI = 10**9
+ETH = 10**18
+GAS = GasModel(fixed_gas=50_000, per_group_gas=10_000, per_result_gas=5_000)
+
+
+def block(**changes: Any) -> Block:
+    values = {
+        "number": 100,
+        "hash": b"\x11" * 32,
+        "timestamp_s": NOW_S,
+        "base_fee_wei": GWEI,
+        "gas_limit": 30_000_000,
+    }
+    return Block(**(values | changes))
+
+
+def model(number: int = 1) -> ModelId:
+    return ModelId(number.to_bytes(32, "big"))
+
+
+def key(number: int) -> RequestKey:
+    return RequestKey(number, number.to_bytes(20, "little"))
+
+
+def worker_id(number: int) -> WorkerId:
+    return WorkerId(number.to_bytes(20, "big"))
+
+
+def request(number: int = 1, **changes: Any) -> PendingRequest:
+    values = {
+        "key": key(number),
+        "tenant": TenantId(b"\x22" * 20),
+        "model": model(),
+        "fee_wei": ETH // 100,
+        "submitted_at_s": NOW_S,
+        "deadline_s": NOW_S + 600,
+        "max_tokens": 64,
+        "input_bytes": 32,
+        "memory_mb": 1_000,
+    }
+    return PendingRequest(**(values | changes))
+
+
+def service(mean_ms: float = 1_000.0, p90_ms: float = 2_000.0) -> ServiceEstimate:
+    return ServiceEstimate(mean_ms, p90_ms, 10)
+
+
+def worker(number: int = 1, **changes: Any) -> WorkerView:
+    values = {
+        "id": worker_id(number),
+        "slots": 1,
+        "in_flight": 0,
+        "memory_mb": 8_000,
+        "available": True,
+        "service": {model(): service()},
+        "owned": True,
+    }
+    return WorkerView(**(values | changes))
+
+
+def snapshot(
+    requests: tuple[PendingRequest, ...], workers: tuple[WorkerView, ...], **changes: Any
+) -> Snapshot:
+    values = {
+        "block": block(),
+        "now_s": float(NOW_S),
+        "gas": GAS,
+        "rules": Rules(poster_bps=1_000, expected_batch=8),
+    }
+    return Snapshot(requests=requests, workers=workers, **(values | changes))
+
+
+def ready(number: int = 1, **changes: Any) -> ReadyResult:
+    values = {
+        "key": key(number),
+        "worker": worker_id(1),
+        "fee_wei": ETH // 100,
+        "revenue_wei": ETH // 1_000,
+        "deadline_s": NOW_S + 600,
+        "computed_at_s": float(NOW_S),
+        "batchable": True,
+    }
+    return ReadyResult(**(values | changes))
+
+
+def posting_rules(**changes: Any) -> PostingRules:
+    values = {
+        "delay_price_wei_per_s": 10**12,
+        "max_results": 100,
+        "max_gas": 10_000_000,
+        "guard_s": 20.0,
+        "priority_fee_wei": 0,
+        "max_fee_per_gas_wei": 500 * GWEI,
+    }
+    return PostingRules(**(values | changes))
+
+
+def posting(results: tuple[ReadyResult, ...], **changes: Any) -> PostingSnapshot:
+    values = {"block": block(), "now_s": float(NOW_S), "gas": GAS, "rules": posting_rules()}
+    return PostingSnapshot(ready=results, **(values | changes))
+
+
+@st.composite
+def workers(draw: st.DrawFn, number: int) -> WorkerView:
+    served = draw(st.sets(st.integers(1, 3), max_size=3))
+    return worker(
+        number,
+        slots=draw(st.integers(0, 3)),
+        in_flight=draw(st.integers(0, 3)),
+        memory_mb=draw(st.integers(1, 12)) * 1_000,
+        available=draw(st.booleans()),
+        owned=draw(st.booleans()),
+        service={
+            model(one): service(
+                mean := draw(st.floats(0.0, 5_000.0)), mean * draw(st.floats(1.0, 3.0))
+            )
+            for one in served
+        },
+    )
+
+
+@st.composite
+def pending(draw: st.DrawFn, number: int) -> PendingRequest:
+    tried = draw(st.sets(st.integers(1, 4), max_size=2))
+    return request(
+        number,
+        model=model(draw(st.integers(1, 4))),
+        fee_wei=draw(st.sampled_from([0, 10**13, 10**14, 10**15, 10**16, 10**17, 2**255])),
+        submitted_at_s=NOW_S - draw(st.integers(-5, 300)),
+        deadline_s=NOW_S + draw(st.integers(-5, 60)),
+        memory_mb=draw(st.integers(0, 14)) * 1_000,
+        attempts=draw(st.integers(0, 3)),
+        tried=frozenset(worker_id(one) for one in tried),
+        unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
+        batchable=draw(st.booleans()),
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    return snapshot(
+        tuple(draw(pending(number)) for number in range(draw(st.integers(0, 25)))),
+        tuple(draw(workers(number)) for number in range(1, draw(st.integers(0, 6)) + 1)),
+        now_s=NOW_S + draw(st.floats(-5.0, 5.0)),
+        recent_fees_wei=tuple(draw(st.lists(st.integers(0, 10**17), max_size=5))),
+    )
+
+
+@st.composite
+def postings(draw: st.DrawFn) -> PostingSnapshot:
+    results = tuple(
+        ready(
+            draw(st.integers(1, 25)),
+            worker=worker_id(draw(st.integers(1, 4))),
+            revenue_wei=draw(st.integers(0, 40)) * 2_000 * GWEI,
+            deadline_s=NOW_S + draw(st.integers(-5, 100)),
+            computed_at_s=NOW_S - draw(st.floats(-1.0, 200.0)),
+            batchable=draw(st.sampled_from([True, True, True, False])),
+        )
+        for _ in range(draw(st.integers(0, 25)))
+    )
+    return posting(
+        tuple({(r.key, r.worker): r for r in results}.values()),
+        block=block(base_fee_wei=draw(st.sampled_from([0, GWEI // 10, GWEI, 3 * GWEI]))),
+        rules=posting_rules(
+            delay_price_wei_per_s=draw(st.sampled_from([0, 10**10, 10**12])),
+            max_results=draw(st.integers(1, 20)),
+            max_gas=draw(st.sampled_from([50_000, 80_000, 120_000, 10_000_000])),
+            max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
+        ),
+    )

@@ -1,0 +1,158 @@
+"""The leaf of a decision and the proof that a root holds it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from eth_utils.crypto import keccak
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.audit import (
+    EMPTY_ROOT,
+    encode,
+    leaf,
+    merkle_proof,
+    merkle_root,
+    merkle_verify,
+    plan_leaves,
+)
+from scheduler.model import Decision, Reason
+from scheduler.plan import plan
+from tests.scheduler.make import block, key, request, snapshot, worker, worker_id
+
+DECISION = Decision(
+    key(7),
+    Reason.ASSIGNED,
+    "Because.",
+    worker_id(3),
+    0.75,
+    5_000,
+    {"fee_wei": 10**18, "wait_s": 1.5, "note": "é"},
+)
+hashes = st.binary(min_size=32, max_size=32)
+values = st.one_of(
+    st.integers(-(2**255), 2**255), st.floats(allow_nan=False, allow_infinity=False), st.text()
+)
+
+
+def test_the_encoding_is_what_the_module_says():
+    def number(length: int) -> bytes:
+        return length.to_bytes(4, "big")
+
+    expected = (
+        b"inferd.decision\x01"
+        + (100).to_bytes(32, "big")
+        + number(32) + b"\x11" * 32
+        + number(8) + b"balanced"
+        + (7).to_bytes(32, "big")
+        + number(20) + key(7).commitment
+        + number(8) + b"assigned"
+        + b"\x01" + number(20) + worker_id(3)
+        + b"\x01f" + bytes.fromhex("3fe8000000000000")
+        + b"\x01i\x00" + number(2) + (5_000).to_bytes(2, "big")
+        + (3).to_bytes(32, "big")
+        + number(7) + b"fee_wei" + b"i\x00" + number(8) + (10**18).to_bytes(8, "big")
+        + number(4) + b"note" + b"s" + number(2) + "é".encode()
+        + number(6) + b"wait_s" + b"f" + bytes.fromhex("3ff8000000000000")
+    )  # fmt: skip
+    assert encode(DECISION, block(), "balanced") == expected
+    assert leaf(DECISION, block(), "balanced") == keccak(keccak(expected))
+
+
+@given(st.dictionaries(st.text(), values, max_size=6), st.randoms(use_true_random=False))
+def test_neither_order_nor_a_trip_through_json_changes_the_leaf(inputs, rng):
+    one = leaf(replace(DECISION, inputs=inputs), block(), "fifo")
+    shuffled = dict(rng.sample(list(inputs.items()), len(inputs)))
+    assert leaf(replace(DECISION, inputs=shuffled), block(), "fifo") == one
+    stored = json.loads(json.dumps(shuffled))
+    assert leaf(replace(DECISION, inputs=stored), block(), "fifo") == one
+
+
+@pytest.mark.parametrize(("one", "other"), [(2, 2.0), (0, -0.0), (10**22, 1e22)])
+def test_equal_numbers_are_equal_leaves(one, other):
+    leaves = {leaf(replace(DECISION, inputs={"x": x}), block(), "fifo") for x in (one, other)}
+    assert len(leaves) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": key(8)},
+        {"key": replace(DECISION.key, commitment=b"\x01" * 20)},
+        {"reason": Reason.NO_FREE_SLOT},
+        {"worker": None},
+        {"worker": worker_id(4)},
+        {"score": None},
+        {"score": 0.7500000000000001},
+        {"lease_ms": 5_001},
+        {"lease_ms": None},
+        {"inputs": {}},
+        {"inputs": {**DECISION.inputs, "wait_s": "1.5"}},
+        {"inputs": {**DECISION.inputs, "fee_wei": -(10**18)}},
+        {"inputs": {**DECISION.inputs, "fee_wei": 10**18 + 1}},
+    ],
+)
+def test_any_change_is_another_leaf(changes):
+    assert leaf(replace(DECISION, **changes), block(), "fifo") != leaf(DECISION, block(), "fifo")
+
+
+def test_block_and_policy_are_part_of_it_the_wording_is_not():
+    original = leaf(DECISION, block(), "fifo")
+    assert leaf(DECISION, block(), "edf") != original
+    assert leaf(DECISION, block(number=101), "fifo") != original
+    assert leaf(DECISION, block(hash=b"\x12" * 32), "fifo") != original
+    assert leaf(replace(DECISION, sentence="Said better."), block(), "fifo") == original
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ValueError, match="no canonical encoding"):
+        leaf(replace(DECISION, score=value), block(), "fifo")
+
+
+@given(st.lists(hashes, min_size=1, max_size=40), st.data())
+def test_every_leaf_is_proved_and_nothing_else(leaves, data):
+    root = merkle_root(leaves)
+    member = data.draw(st.sampled_from(leaves))
+    proof = merkle_proof(leaves, member)
+    assert merkle_verify(root, member, proof)
+    assert len(proof) <= max(1, len(leaves) - 1).bit_length()
+    stranger = data.draw(hashes)
+    if stranger not in leaves:
+        assert not merkle_verify(root, stranger, proof)
+        with pytest.raises(ValueError, match="not among"):
+            merkle_proof(leaves, stranger)
+    if proof:
+        at = data.draw(st.integers(0, len(proof) - 1))
+        bit = data.draw(st.integers(0, 255))
+        flipped = (int.from_bytes(proof[at], "big") ^ 1 << bit).to_bytes(32, "big")
+        assert not merkle_verify(root, member, [*proof[:at], flipped, *proof[at + 1 :]])
+        assert not merkle_verify(root, member, proof[:-1])
+
+
+@given(st.lists(hashes, max_size=20), st.randoms(use_true_random=False))
+def test_the_root_does_not_depend_on_the_order(leaves, rng):
+    assert merkle_root(rng.sample(leaves, len(leaves))) == merkle_root(leaves)
+
+
+def test_small_trees_by_hand():
+    a, b, c = (bytes([n]) * 32 for n in (1, 2, 3))
+    assert merkle_root([]) == EMPTY_ROOT == bytes(32)
+    assert merkle_root([a]) == a
+    assert merkle_proof([a], a) == []
+    assert merkle_root([b, a]) == keccak(a + b)
+    pair = keccak(a + b)
+    assert merkle_root([c, b, a]) == keccak(min(pair, c) + max(pair, c))
+
+
+def test_all_decisions_of_a_plan_are_under_its_root():
+    requests = (request(1), request(2), request(3, unsupported="quorum"))
+    result = plan(snapshot(requests, (worker(),)))
+    leaves = plan_leaves(result)
+    assert len(set(leaves)) == 3
+    for decision in (*result.assigned, *result.kept, *result.refused):
+        member = leaf(decision, result.block, result.policy)
+        assert merkle_verify(merkle_root(leaves), member, merkle_proof(leaves, member))

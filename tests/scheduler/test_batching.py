@@ -1,0 +1,259 @@
+"""When a batch is posted, which results are in it, and that it never loses money."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.batching import decide
+from scheduler.model import GasModel, PostReason
+from tests.scheduler.make import (
+    GAS,
+    GWEI,
+    NOW_S,
+    block,
+    posting,
+    posting_rules,
+    postings,
+    ready,
+    worker_id,
+)
+
+# At 1 gwei: fixed 50,000 gwei, a group 10,000, a result 5,000.
+RICH = 1_000_000 * GWEI
+
+
+def _ids(decision) -> list[int]:
+    return [result.key.id for result in decision.results]
+
+
+@given(postings())
+@settings(max_examples=400)
+def test_no_post_loses_money_or_breaks_a_cap(snapshot):
+    decision = decide(snapshot)
+    rules = snapshot.rules
+    price_wei = snapshot.block.base_fee_wei + rules.priority_fee_wei
+    assert decision.sentence.endswith(".")
+    assert decision.inputs["ready"] == len(snapshot.ready)
+    if not decision.results:
+        assert (decision.gas_limit_estimate, decision.cost_wei, decision.revenue_wei) == (0, 0, 0)
+        return
+    results = decision.results
+    groups = len({r.worker for r in results})
+    gas = snapshot.gas.of(groups, len(results))
+    assert decision.gas_limit_estimate == gas <= rules.max_gas
+    assert decision.cost_wei == gas * price_wei
+    assert decision.revenue_wei == sum(r.revenue_wei for r in results) >= decision.cost_wei
+    assert price_wei <= rules.max_fee_per_gas_wei
+    assert len({r.key for r in results}) == len(results) <= rules.max_results
+    assert all(r.deadline_s >= snapshot.now_s for r in results)
+    assert set(results) <= set(snapshot.ready)
+    if decision.reason is PostReason.NOT_BATCHABLE:
+        assert [r.batchable for r in results] == [False]
+    else:
+        assert all(r.batchable for r in results)
+        # Each worker's group, and each result, pays for what it adds.
+        for worker in {r.worker for r in results}:
+            own = [r for r in results if r.worker == worker]
+            added = snapshot.gas.per_group_gas + snapshot.gas.per_result_gas * len(own)
+            assert sum(r.revenue_wei for r in own) >= added * price_wei
+        assert all(r.revenue_wei >= snapshot.gas.per_result_gas * price_wei for r in results)
+
+
+@given(postings(), st.randoms(use_true_random=False))
+def test_the_order_of_the_ready_results_is_irrelevant(snapshot, rng):
+    other = replace(snapshot, ready=tuple(rng.sample(snapshot.ready, len(snapshot.ready))))
+    assert decide(other) == decide(snapshot)
+
+
+@given(postings())
+@settings(max_examples=300)
+def test_a_near_deadline_is_never_left_to_accumulate(snapshot):
+    """Whoever pays for a post of his own and is within the guard goes now, caps permitting."""
+    decision = decide(snapshot)
+    if decision.reason in {PostReason.GAS_PRICE_OVER_CAP, PostReason.NOT_BATCHABLE}:
+        return
+    price_wei = snapshot.block.base_fee_wei + snapshot.rules.priority_fee_wei
+    alone = snapshot.gas.of(1, 1)
+    urgent = [
+        r
+        for r in snapshot.ready
+        if r.batchable
+        and 0 <= r.deadline_s - snapshot.now_s < snapshot.rules.guard_s
+        and r.revenue_wei >= alone * price_wei
+        and alone <= snapshot.rules.max_gas
+    ]
+    if urgent:
+        assert decision.reason is PostReason.DEADLINE_NEAR
+        assert any(r.deadline_s - snapshot.now_s < snapshot.rules.guard_s for r in decision.results)
+
+
+def test_nothing_ready():
+    assert decide(posting(())).reason is PostReason.NOTHING_READY
+
+
+def test_it_waits_until_the_delay_has_cost_the_fixed_gas():
+    """Fixed 50,000 gwei = 5e13 wei; at 1e12 wei per second and result that is 50 s in all."""
+    results = (ready(1, computed_at_s=NOW_S - 20.0), ready(2, computed_at_s=NOW_S - 29.0))
+    waiting = decide(posting(results))
+    assert waiting.reason is PostReason.ACCUMULATING
+    assert waiting.results == ()
+    assert waiting.sentence == (
+        "2 results wait: their delay has cost 0.000049 ETH of the 0.00005 ETH of fixed gas that "
+        "makes a post worth it."
+    )
+    worth = decide(posting(results, now_s=NOW_S + 0.5))
+    assert worth.reason is PostReason.WORTH_IT
+    assert _ids(worth) == [1, 2]
+    assert worth.cost_wei == 70_000 * GWEI
+
+
+def test_a_single_result_goes_almost_at_once_when_gas_is_cheap():
+    one = (ready(1, computed_at_s=NOW_S - 1.0),)
+    assert decide(posting(one)).reason is PostReason.ACCUMULATING
+    cheap = block(base_fee_wei=GWEI // 100)
+    assert decide(posting(one, block=cheap)).reason is PostReason.WORTH_IT
+
+
+def test_a_near_deadline_posts_what_is_ready():
+    results = (ready(1), ready(2, deadline_s=NOW_S + 19))
+    decision = decide(posting(results))
+    assert decision.reason is PostReason.DEADLINE_NEAR
+    assert "19.0 s away" in decision.sentence
+    assert _ids(decision) == [2, 1]
+    at_guard = (ready(1), ready(2, deadline_s=NOW_S + 20))
+    assert decide(posting(at_guard)).reason is PostReason.ACCUMULATING
+
+
+def test_a_full_batch_goes_and_the_urgent_and_rich_have_the_places():
+    results = (
+        *(ready(n, revenue_wei=RICH * n) for n in range(1, 6)),
+        ready(9, revenue_wei=RICH // 2, deadline_s=NOW_S + 10),
+    )
+    rules = posting_rules(max_results=3, guard_s=5.0)
+    full = decide(posting(results, rules=rules))
+    assert full.reason is PostReason.BATCH_FULL
+    assert _ids(full) == [5, 4, 3]
+    urgent = decide(posting(results, rules=replace(rules, guard_s=20.0)))
+    assert urgent.reason is PostReason.DEADLINE_NEAR
+    assert _ids(urgent) == [9, 5, 4]
+
+
+def test_equal_results_take_the_places_by_key():
+    results = tuple(ready(n, computed_at_s=NOW_S - 60.0) for n in (3, 1, 2))
+    rules = posting_rules(max_results=2)
+    for order in (results, results[::-1], results[1:] + results[:1]):
+        assert _ids(decide(posting(order, rules=rules))) == [1, 2]
+
+
+def test_gas_is_a_cap_too_and_so_is_the_block():
+    results = tuple(ready(n, revenue_wei=RICH) for n in range(1, 6))
+    for changes in (
+        {"rules": posting_rules(max_gas=70_000)},
+        {"block": block(gas_limit=70_000)},
+    ):
+        decision = decide(posting(results, **changes))
+        assert decision.reason is PostReason.BATCH_FULL
+        assert _ids(decision) == [1, 2]
+        assert decision.gas_limit_estimate == 70_000
+
+
+def test_a_result_that_must_travel_alone_goes_at_once_by_itself():
+    results = (ready(1), ready(2, batchable=False), ready(3, batchable=False, deadline_s=NOW_S + 9))
+    decision = decide(posting(results))
+    assert decision.reason is PostReason.NOT_BATCHABLE
+    assert _ids(decision) == [3]
+    assert decision.cost_wei == 65_000 * GWEI
+
+
+def test_an_earlier_deadline_goes_before_a_result_that_travels_alone():
+    results = (ready(1, deadline_s=NOW_S + 5), ready(2, batchable=False))
+    decision = decide(posting(results))
+    assert decision.reason is PostReason.DEADLINE_NEAR
+    assert _ids(decision) == [1]
+
+
+def test_one_that_travels_alone_must_pay_for_it_alone():
+    decision = decide(posting((ready(1, batchable=False, revenue_wei=65_000 * GWEI - 1),)))
+    assert decision.reason is PostReason.UNPROFITABLE
+    assert decision.inputs["unprofitable"] == 1
+
+
+def test_results_that_do_not_pay_their_own_gas_are_left_out_and_counted():
+    results = (
+        ready(1, revenue_wei=RICH, deadline_s=NOW_S + 5),
+        ready(2, revenue_wei=5_000 * GWEI - 1),
+        ready(3, revenue_wei=5_000 * GWEI),
+        ready(4, revenue_wei=14_999 * GWEI, worker=worker_id(2)),  # not its own group
+    )
+    decision = decide(posting(results))
+    assert _ids(decision) == [1, 3]
+    assert decision.inputs["unprofitable"] == 2
+
+
+def test_what_never_pays_does_not_press_for_a_post():
+    poor = ready(1, revenue_wei=1, computed_at_s=NOW_S - 1e6)
+    assert decide(posting((poor, ready(2)))).reason is PostReason.ACCUMULATING
+
+
+def test_even_a_deadline_is_no_reason_to_lose_money():
+    results = tuple(ready(n, revenue_wei=20_000 * GWEI, deadline_s=NOW_S + 5) for n in (1, 2, 3))
+    decision = decide(posting(results))
+    assert decision.reason is PostReason.UNPROFITABLE
+    assert decision.results == ()
+    fourth = ready(4, revenue_wei=20_000 * GWEI)
+    assert decide(posting((*results, fourth))).revenue_wei == 80_000 * GWEI
+
+
+def test_urgent_but_poor_results_do_not_crowd_out_those_that_pay_for_the_post():
+    poor = tuple(ready(n, revenue_wei=15_000 * GWEI, deadline_s=NOW_S + 5) for n in (1, 2))
+    rich = tuple(ready(n, revenue_wei=100_000 * GWEI) for n in (3, 4))
+    decision = decide(posting((*poor, *rich), rules=posting_rules(max_results=2)))
+    assert decision.reason is PostReason.DEADLINE_NEAR
+    assert _ids(decision) == [3, 4]
+
+
+def test_a_group_that_the_cap_cuts_below_its_cost_makes_room():
+    """Worker 2's three results pay for its group together, two of them would not."""
+    own = tuple(ready(n, revenue_wei=9_000 * GWEI, worker=worker_id(2)) for n in (1, 2, 3))
+    rich = ready(4, revenue_wei=RICH)
+    last = ready(5, revenue_wei=8_000 * GWEI)
+    decision = decide(posting((*own, rich, last), rules=posting_rules(max_results=3)))
+    assert _ids(decision) == [4, 5]
+
+
+@pytest.mark.parametrize("tip_gwei", [0, 1])
+def test_gas_above_the_cap_waits_whatever_is_at_stake(tip_gwei):
+    rules = posting_rules(max_fee_per_gas_wei=3 * GWEI, priority_fee_wei=tip_gwei * GWEI)
+    snapshot = posting((ready(1, revenue_wei=RICH, deadline_s=NOW_S + 5),), rules=rules)
+    at_cap = replace(snapshot, block=block(base_fee_wei=(3 - tip_gwei) * GWEI))
+    assert decide(at_cap).reason is PostReason.DEADLINE_NEAR
+    over = replace(snapshot, block=block(base_fee_wei=(3 - tip_gwei) * GWEI + 1))
+    decision = decide(over)
+    assert decision.reason is PostReason.GAS_PRICE_OVER_CAP
+    assert decision.sentence == "Gas costs 3000000001 wei; the cap is 3000000000 wei."
+
+
+def test_past_deadlines_are_left_out():
+    decision = decide(posting((ready(1, deadline_s=NOW_S - 1),)))
+    assert decision.reason is PostReason.UNPROFITABLE
+    assert decision.inputs["expired"] == 1
+    assert "1 are past their deadline" in decision.sentence
+
+
+def test_of_two_results_for_one_request_one_is_posted():
+    late = ready(1, worker=worker_id(2), computed_at_s=NOW_S - 50.0)
+    first = ready(1, worker=worker_id(1), computed_at_s=NOW_S - 60.0)
+    decision = decide(posting((late, first)))
+    assert decision.results == (first,)
+    assert decision.inputs["duplicates"] == 1
+
+
+def test_a_group_is_a_worker():
+    results = tuple(ready(n, worker=worker_id(n % 2), computed_at_s=NOW_S - 60.0) for n in range(6))
+    decision = decide(posting(results, gas=GasModel(50_000, 7_000, 5_000)))
+    assert decision.gas_limit_estimate == 50_000 + 2 * 7_000 + 6 * 5_000
+    assert GAS.of(2, 6) == 100_000

@@ -1,0 +1,95 @@
+"""Real inference: SmolLM2 through llama.cpp. Correctness only, never speed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile, TextModelUnusable
+from inferd.workers.job import BadInput
+from inferd.workers.model_files import SMOLLM2_QUANTISATION, SMOLLM2_SHA256, ensure_smollm2
+from tests.workers.support import a_job
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> ModelFile:
+    default = Path(__file__).parents[2] / ".cache"
+    cache = Path(os.environ.get("INFERD_CACHE_DIR") or default)
+    return ModelFile(ensure_smollm2(cache), SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
+
+
+@pytest.fixture
+async def backend(smollm2: ModelFile) -> AsyncIterator[LlamaCppBackend]:
+    made = LlamaCppBackend(smollm2, name="smollm2-135m", context_tokens=512)
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def test_it_answers_the_prompt_and_answers_it_the_same_again(
+    backend: LlamaCppBackend, capfd: pytest.CaptureFixture[str]
+) -> None:
+    france = a_job(1, b"What is the capital of France?", max_tokens=8)
+    first, other = await asyncio.gather(
+        backend.run(france), backend.run(a_job(2, b"Name three colours.", max_tokens=8))
+    )
+    assert b"Paris" in first.output
+    assert other.output != first.output
+    assert await backend.run(france) == first
+    assert first.manifest["completion_tokens"] == 8
+    assert first.manifest["finish_reason"] == "length"
+    assert first.manifest["sampling"]["seed"] == france.seed
+    assert first.manifest["file_sha256"] == SMOLLM2_SHA256
+    assert (await backend.run(a_job(3, b"Say\x00 hi", max_tokens=2))).output
+    assert capfd.readouterr() == ("", ""), "llama.cpp keeps quiet"
+
+
+async def test_impossible_prompts_are_refused_and_long_work_can_be_stopped(
+    backend: LlamaCppBackend,
+) -> None:
+    for hostile in (b"\xff", b"", b"word " * 600, b"x" * 1_000_000):
+        with pytest.raises(BadInput):
+            await backend.run(a_job(1, hostile))
+    running = asyncio.create_task(backend.run(a_job(1, b"word " * 200, max_tokens=300)))
+    await asyncio.sleep(0.2)
+    started = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await backend.close()
+    assert time.monotonic() - started < 30, "closing waits for one step, not for the answer"
+
+
+async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
+    class Endless:
+        tokens = 0
+
+        def handle_chat_completions(
+            self, _: object, on_chunk: Callable[[dict[str, Any]], bool]
+        ) -> None:
+            chunk = {"choices": [{"delta": {"content": "x"}}]}
+            while self.tokens < 10_000 and not on_chunk(chunk):
+                self.tokens += 1
+                time.sleep(0.001)
+
+    endless = Endless()
+    made = LlamaCppBackend(ModelFile(Path("none"), "", ""), name="endless")
+    made._server = endless
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(made.run(a_job(1)), 0.2)
+    await asyncio.wait_for(made.close(), 10)
+    assert 0 < endless.tokens < 10_000
+
+
+async def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"GGUF" + b"\x00" * 100)
+    with pytest.raises(TextModelUnusable) as refused:
+        await LlamaCppBackend(ModelFile(file, "", ""), name="broken").start()
+    assert refused.value.help_text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
@@ -60,16 +59,6 @@ class WorkerPool:
         self._in_flight = dict.fromkeys(self._workers, 0)
         self._breakers = {address: CircuitBreaker(clock) for address in self._workers}
 
-    async def start(self) -> None:
-        """Loads all models. Raises the OperatorError of the first that cannot be loaded."""
-        async with asyncio.TaskGroup() as group:
-            for backend in self._backends():
-                group.create_task(backend.start())
-
-    async def close(self) -> None:
-        """Ends running computations and frees all models."""
-        await asyncio.gather(*(backend.close() for backend in self._backends()))
-
     @property
     def workers(self) -> tuple[Worker, ...]:
         return tuple(self._workers.values())
@@ -110,11 +99,11 @@ class WorkerPool:
         return await self.worker(worker).sign_group(items)
 
     async def views(
-        self, connection: Connection, owners: Collection[Address] = ()
+        self, connection: Connection, own: Collection[Address] = ()
     ) -> tuple[scheduling.WorkerView, ...]:
         """The pool's workers as the scheduler sees them, by the registry's rows of now.
 
-        `owners` are the addresses of this operator's own money. A worker that is not registered
+        `own` are workers whose share of a fee is this operator's money. One that is not registered
         is listed but not available, so that its requests wait instead of being turned away.
         """
         rows = await connection.fetch(
@@ -146,15 +135,10 @@ class WorkerPool:
                     and row["staked"]
                     and circuit is not Circuit.OPEN,
                     service=_service(worker, served, stats),
-                    owned=row is not None and row["owner"] in owners,
+                    owned=address in own,
                 )
             )
         return tuple(views)
-
-    def _backends(self) -> tuple[Backend, ...]:
-        """Each once, whoever shares it."""
-        found = {id(b): b for worker in self._workers.values() for b in worker.models.values()}
-        return tuple(found.values())
 
 
 def _service(

@@ -1,17 +1,21 @@
-"""How fast and how reliable each worker is with each model, learnt with forgetting."""
+"""How fast and how reliable each worker is with each model: the rows behind the estimates."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
+from scheduler import estimates
+from scheduler.estimates import ServicePrior, ServiceStats
 from scheduler.model import ServiceEstimate
 
-_FORGETTING = 0.05  # weight of the newest sample once there are many
-_NORMAL_P90 = 1.2816
+_SELECT = """
+    SELECT worker, model_id, completed, failed, weight, mean_ms, mean_square_ms2
+    FROM node.service_stat
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,36 +24,32 @@ class ServiceStat:
 
     completed: int
     failed: int
-    mean_ms: float
-    mean_square_ms: float
+    speed: ServiceStats
 
 
 async def record_success(
     connection: Connection, worker: Address, model: ModelId, compute_ms: int
 ) -> None:
-    """Mixes one measured duration in.
-
-    The first is taken with a spread as large as itself, as service times of generation nearly
-    have; later ones correct that.
-    """
+    """Mixes one measured duration in, within the caller's transaction."""
+    row = await connection.fetchrow(
+        _SELECT + " WHERE worker = $1 AND model_id = $2 FOR UPDATE", worker, model
+    )
+    before = ServiceStats() if row is None else _stat(row).speed
+    speed = estimates.observed(before, float(compute_ms))
     await connection.execute(
         """
         INSERT INTO node.service_stat AS stat
-            (worker, model_id, completed, mean_ms, mean_square_ms)
-        VALUES ($1, $2, 1, $3::float8, 2 * $3::float8 * $3::float8)
+            (worker, model_id, completed, weight, mean_ms, mean_square_ms2)
+        VALUES ($1, $2, 1, $3, $4, $5)
         ON CONFLICT (worker, model_id) DO UPDATE SET
-            completed = stat.completed + 1,
-            mean_ms = stat.mean_ms + greatest($4::float8, 1.0 / (stat.completed + 1))
-                * (excluded.mean_ms - stat.mean_ms),
-            mean_square_ms = CASE WHEN stat.completed = 0 THEN excluded.mean_square_ms
-                ELSE stat.mean_square_ms + greatest($4::float8, 1.0 / (stat.completed + 1))
-                    * (excluded.mean_ms * excluded.mean_ms - stat.mean_square_ms) END,
+            completed = stat.completed + 1, weight = $3, mean_ms = $4, mean_square_ms2 = $5,
             updated_at = now()
         """,
         worker,
         model,
-        float(compute_ms),
-        _FORGETTING,
+        speed.count,
+        speed.mean_ms,
+        speed.mean_square_ms2,
     )
 
 
@@ -57,8 +57,7 @@ async def record_failure(connection: Connection, worker: Address, model: ModelId
     """Counts one failure; it says nothing about speed."""
     await connection.execute(
         """
-        INSERT INTO node.service_stat AS stat (worker, model_id, failed, mean_ms, mean_square_ms)
-        VALUES ($1, $2, 1, 0, 0)
+        INSERT INTO node.service_stat AS stat (worker, model_id, failed) VALUES ($1, $2, 1)
         ON CONFLICT (worker, model_id) DO UPDATE SET
             failed = stat.failed + 1, updated_at = now()
         """,
@@ -69,27 +68,20 @@ async def record_failure(connection: Connection, worker: Address, model: ModelId
 
 async def read_all(connection: Connection) -> dict[tuple[Address, ModelId], ServiceStat]:
     """Every row, by worker and model."""
-    rows = await connection.fetch(
-        """
-        SELECT worker, model_id, completed, failed, mean_ms, mean_square_ms
-        FROM node.service_stat
-        """
-    )
-    return {
-        (Address(row["worker"]), ModelId(row["model_id"])): ServiceStat(
-            row["completed"], row["failed"], row["mean_ms"], row["mean_square_ms"]
-        )
-        for row in rows
-    }
+    rows = await connection.fetch(_SELECT)
+    return {(Address(row["worker"]), ModelId(row["model_id"])): _stat(row) for row in rows}
 
 
 def estimate(stat: ServiceStat | None, prior_ms: float) -> ServiceEstimate:
-    """What the scheduler reckons with; `prior_ms` while nothing has been measured."""
-    if stat is None or stat.completed == 0:
-        return ServiceEstimate(mean_ms=prior_ms, p90_ms=prior_ms * (1 + _NORMAL_P90), samples=0)
-    variance = max(0.0, stat.mean_square_ms - stat.mean_ms**2)
-    return ServiceEstimate(
-        mean_ms=stat.mean_ms,
-        p90_ms=stat.mean_ms + _NORMAL_P90 * math.sqrt(variance),
-        samples=stat.completed,
-    )
+    """What the scheduler reckons with.
+
+    A newcomer is taken to need `prior_ms` with a spread as large as that, as service times of
+    generation nearly have.
+    """
+    speed = ServiceStats() if stat is None else stat.speed
+    return estimates.estimate(speed, ServicePrior(prior_ms, prior_ms))
+
+
+def _stat(row: Any) -> ServiceStat:
+    speed = ServiceStats(row["weight"], row["mean_ms"], row["mean_square_ms2"])
+    return ServiceStat(row["completed"], row["failed"], speed)

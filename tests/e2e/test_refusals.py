@@ -56,9 +56,7 @@ async def test_a_cancelled_request_is_refunded_and_never_served_twice(
 async def _ask_raw(world: System, content: bytes, kind: InputKind) -> int:
     head = await world.rpc.header("latest")
     assert head is not None
-    params = RequestParams(
-        model_id(MODEL), 8, head.timestamp_s + 20, 0, content, input_kind=kind
-    )
+    params = RequestParams(model_id(MODEL), 8, head.timestamp_s + 20, 0, content, input_kind=kind)
     sender: Sender = world.requester
     receipt = await sender.send(
         world.deployment.contracts.requests, calls.submit(params), value_wei=FEE_WEI

@@ -65,16 +65,16 @@ async def test_estimates_follow_what_is_measured_and_forget(connection: Connecti
     assert estimate(failed_only, 50.0).mean_ms == 50.0, "a failure says nothing about speed"
     await record_success(connection, WORKER, MODEL, 1000)
     first = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert (first.mean_ms, first.samples) == (1000.0, 1)
-    assert first.p90_ms > 2000
+    assert 50 < first.mean_ms < 1000, "one sample is mixed with the prior"
+    assert first.samples == 1
     for _ in range(40):
         await record_success(connection, WORKER, MODEL, 1000)
     steady = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert steady.mean_ms == pytest.approx(1000)
-    assert steady.p90_ms < first.p90_ms
-    for _ in range(100):
+    assert steady.mean_ms == pytest.approx(1000, rel=0.1)
+    assert steady.mean_ms > first.mean_ms
+    for _ in range(300):
         await record_success(connection, WORKER, MODEL, 200)
     faster = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert faster.mean_ms == pytest.approx(200, rel=0.05), "the past is forgotten"
+    assert faster.mean_ms == pytest.approx(200, rel=0.1), "the past is forgotten"
     stat = (await read_all(connection))[WORKER, MODEL]
-    assert (stat.completed, stat.failed) == (141, 1)
+    assert (stat.completed, stat.failed) == (341, 1)

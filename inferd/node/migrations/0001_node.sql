@@ -169,8 +169,9 @@ CREATE TABLE node.service_stat (
     model_id      bytea NOT NULL,
     completed     bigint NOT NULL DEFAULT 0,
     failed        bigint NOT NULL DEFAULT 0,
-    mean_ms       double precision NOT NULL,
-    mean_square_ms double precision NOT NULL,
+    weight        double precision NOT NULL DEFAULT 0,  -- effective number of observations
+    mean_ms       double precision NOT NULL DEFAULT 0,
+    mean_square_ms2 double precision NOT NULL DEFAULT 0,
     updated_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (worker, model_id)
 );

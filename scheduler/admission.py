@@ -1,7 +1,7 @@
 """Which requests take part in a round, and why the others do not.
 
 The checks run from "never, whatever happens" to "not at this gas price": unsupported, bad input,
-expired, model unknown, memory, attempts, deadline, gas. The first that fails is the one recorded reason.
+expired, model unknown, memory, attempts, deadline, gas. The first that fails is recorded.
 
 Deadlines are chain time. The clock of a round is the later of `now_s` and the block's timestamp:
 a wall clock that lags behind the chain must not make a deadline look further away than it is.

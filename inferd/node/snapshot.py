@@ -24,8 +24,8 @@ _RECENT_FEES = 256
 
 _PENDING = """
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
-           r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery, r.quorum,
-           r.input_kind, coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
+           r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
+           r.quorum, r.input_kind, coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
     FROM chain.request r
     LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE state <> 'active' AND counts) AS attempts,

@@ -15,6 +15,7 @@ from indexer.completeness import contradiction
 from indexer.database import Fence, Pool
 from indexer.decode import Decoder
 from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable, WrongChain
+from indexer.events import InferenceRequested
 from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
 from indexer.reorg.window import Known, reconcile
 from indexer.rpc.client import Rpc
@@ -170,7 +171,9 @@ class Indexer:
     async def _take(self, position: Position, branch: Branch, finalized: int) -> None:
         orphaned = position.window.next_number - 1 - branch.ancestor
         if orphaned:
-            await self._commit(position, self._batch(branch, 0, None), finalized, branch.ancestor)
+            batch = self._batch(branch, 0, None)
+            await self._commit(position, batch, finalized, branch.ancestor)
+            _log_requests(batch)
             self._show(
                 reorgs=self._status.reorgs + 1,
                 deepest_reorg=max(self._status.deepest_reorg, orphaned),
@@ -182,11 +185,13 @@ class Indexer:
                 block_number=branch.headers[-1].number,
                 block_hash=branch.headers[-1].hash.hex(),
             )
-        elif len(branch.headers) > _COMMIT_TOGETHER_BLOCKS:
-            await self._commit(position, self._batch(branch, 0, None), finalized)
         else:
-            for at in range(len(branch.headers)):
-                position = await self._commit(position, self._batch(branch, at, at + 1), finalized)
+            blocks = len(branch.headers)
+            together = blocks if blocks > _COMMIT_TOGETHER_BLOCKS else 1
+            for first in range(0, blocks, together):
+                batch = self._batch(branch, first, first + together)
+                position = await self._commit(position, batch, finalized)
+                _log_requests(batch)
 
     def _batch(self, branch: Branch, first: int, end: int | None) -> Batch:
         headers = branch.headers[first:end]
@@ -289,3 +294,16 @@ class Indexer:
             lag_s=lag_s,
             **changes,
         )
+
+
+def _log_requests(batch: Batch) -> None:
+    """The first line of each request's trace; a backfill's are too many to be told one by one."""
+    for item in batch.events:
+        if isinstance(item.event, InferenceRequested):
+            log.info(
+                "request_indexed",
+                trace_id=item.event.commitment.hex()[:16],
+                request_id=item.event.request_id,
+                block_number=item.log.block_number,
+                tx_hash=item.log.tx_hash.hex(),
+            )

@@ -200,6 +200,10 @@ class NodeProcess:
         except (aiohttp.ClientError, OSError):
             return 0, None
 
+    async def get_text(self, path: str) -> str:
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url()}{path}") as answer:
+            return await answer.text()
+
     async def until_ready(self, timeout_s: float = 40) -> None:
         await self.until(lambda: self._answers("/readyz", 200), timeout_s, "ready")
 

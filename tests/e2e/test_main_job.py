@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 from eth_utils.crypto import keccak
 
 from inferd.chain.requester import check_result
-from tests.harness import FEE_WEI, OWNER, POSTER, System
+from tests.harness import FEE_WEI, OWNER, POSTER, NodeProcess, System
 
 
 async def test_answers_depend_on_the_prompt_and_are_settled_and_paid(
@@ -32,4 +33,44 @@ async def test_answers_depend_on_the_prompt_and_are_settled_and_paid(
     poster_wei, owner_wei = await world.credit_wei(POSTER), await world.credit_wei(OWNER)
     assert poster_wei + owner_wei == 2 * FEE_WEI
     assert poster_wei == 2 * FEE_WEI * 2000 // 10_000
+    assert node.stop() == 0
+
+
+async def test_one_trace_id_from_the_event_to_the_transaction(
+    world: System, empty_database: str
+) -> None:
+    node = world.start_node("node", empty_database)
+    await node.until_ready()
+    asked = await world.ask("follow me")
+    view = await node.until_state(asked.request_id, "settled")
+    await node.until(lambda: _has(node, "mined"), 30, "logged as mined")
+    assert node.stop() == 0
+
+    trace_id = asked.commitment.hex()[:16]
+    for event in ("request_indexed", "decided", "job_started", "result_stored"):
+        assert [line["trace_id"] for line in node.events(event)] == [trace_id], event
+    for event in ("sent", "mined"):
+        line = node.events(event)[0]
+        assert line["trace_ids"] == [trace_id]
+        assert line["tx_hash"] == view["tx_hash"]
+
+
+async def _has(node: NodeProcess, event: str) -> bool:
+    return bool(node.events(event))
+
+
+async def test_metrics_count_what_happened(world: System, empty_database: str) -> None:
+    node = world.start_node("node", empty_database)
+    await node.until_ready()
+    asked = await world.ask("count me")
+    await node.until_state(asked.request_id, "settled")
+    await asyncio.sleep(1)
+    text = await node.get_text("/metrics")
+    for line in (
+        "inferd_ready 1.0",
+        "inferd_leader 1.0",
+        'inferd_decisions_total{reason="assigned"} 1.0',
+        "inferd_quarantined_logs 0.0",
+    ):
+        assert line in text.splitlines()
     assert node.stop() == 0

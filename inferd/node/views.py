@@ -111,11 +111,17 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         attempts=row["attempts"],
         worker=_optional_hex(row["worker"] or row["result_worker"] or row["lease_worker"]),
         waited_blocks=max(0, until - row["created_block"]),
-        batch_size=(row["batch_size"] or None) if settled else row["live_items"],
+        batch_size=_batch_size(row, state),
         tx_hash=_optional_hex(row["settled_tx_hash"] if settled else row["live_hash"]),
         settled_block=row["settled_block"],
         digest=_optional_hex(row["digest"] or row["result_digest"]),
     )
+
+
+def _batch_size(row: Any, state: RequestState) -> int | None:
+    if state is RequestState.SETTLED:
+        return int(row["batch_size"])
+    return int(row["live_items"]) if state is RequestState.POSTING else None
 
 
 def _hex(value: bytes) -> str:

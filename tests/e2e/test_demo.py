@@ -27,7 +27,7 @@ def _processes_of(folder: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            files = [os.readlink(handle) for handle in (process / "fd").iterdir()]
+            files = [str(handle.readlink()) for handle in (process / "fd").iterdir()]
         except OSError:
             continue
         if any(str(folder) in place for place in (line, *files)):

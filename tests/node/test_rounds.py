@@ -1,0 +1,246 @@
+"""Rounds on real tables and real dispatch: retries, reasons, reorganised ids."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from indexer.database import Connection, Pool
+from inferd.node.rounds import Rounds
+from inferd.node.snapshot import RoundInputs
+from inferd.node.wakeup import Wakeup
+from inferd.protocol.request import model_id
+from inferd.workers.dispatch import Dispatcher
+from inferd.workers.job import BadInput, Job, WorkerFailed
+from inferd.workers.local import LocalWorker
+from inferd.workers.pool import WorkerPool
+from scheduler import audit
+from scheduler.model import GasModel, Rules
+from tests.workers.support import MODEL, Scripted, a_worker, until
+
+_FEE_WEI = 10**16
+
+
+async def no_fence(connection: Connection) -> None:
+    """One daemon only."""
+
+
+@dataclass
+class House:
+    """One chain state, two workers, rounds over both."""
+
+    db: Pool
+    backends: tuple[Scripted, Scripted]
+    workers: tuple[LocalWorker, LocalWorker]
+    rounds: Rounds
+    dispatcher: Dispatcher
+
+    async def request(self, number: int, *, branch: int = 0, **changes: Any) -> bytes:
+        """A request on the indexed chain; `branch` makes another commitment for the same id."""
+        commitment = number.to_bytes(19, "big") + bytes([branch])
+        now_s = int(time.time())
+        values = {
+            "id": number,
+            "commitment": commitment,
+            "requester": b"\x33" * 20,
+            "model_id": model_id(MODEL),
+            "input_kind": 0,
+            "input": b"prompt",
+            "max_tokens": 8,
+            "memory_mb": 0,
+            "callback_gas_limit": 0,
+            "quorum": 1,
+            "batchable": True,
+            "delivery": 0,
+            "fee_wei": _FEE_WEI,
+            "deadline_s": now_s + 600,
+            "submitted_deadline_s": now_s + 600,
+            "created_block": 1,
+            "created_block_hash": bytes(32),
+            "created_log_index": number,
+            "created_tx_hash": bytes(32),
+            "created_at_s": now_s,
+        } | changes
+        places = ", ".join(f"${index + 1}" for index in range(len(values)))
+        await self.db.execute(
+            f"INSERT INTO chain.request ({', '.join(values)}) VALUES ({places})",
+            *values.values(),
+        )
+        return commitment
+
+    async def decisions(self, request_id: int) -> list[tuple[str, str]]:
+        rows = await self.db.fetch(
+            "SELECT kind, reason FROM node.decision WHERE request_id = $1 ORDER BY id", request_id
+        )
+        return [(row["kind"], row["reason"]) for row in rows]
+
+    async def settle_down(self) -> None:
+        await until(lambda: not self.dispatcher.running)
+
+    async def answered_by(self, request_id: int) -> list[bytes]:
+        rows = await self.db.fetch(
+            "SELECT worker FROM node.result WHERE request_id = $1", request_id
+        )
+        return [row["worker"] for row in rows]
+
+
+@pytest.fixture
+async def house(pool: Pool) -> AsyncIterator[House]:
+    backends = (Scripted(), Scripted())
+    workers = (a_worker(pool, backends[0], seed=1), a_worker(pool, backends[1], seed=2))
+    crowd = WorkerPool(workers)
+    dispatcher = Dispatcher(crowd, pool, fence=no_fence, on_change=lambda: None)
+    await pool.execute(
+        "INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei, gas_limit,"
+        " finalized_number) VALUES (1, $1, $2, 1000000000, 30000000, 1)",
+        bytes(32),
+        int(time.time()),
+    )
+    for worker in workers:
+        await pool.execute(
+            "INSERT INTO chain.worker VALUES ($1, $2, $3, '', 4, 1000, true, true, 1, 0, 1)",
+            worker.address,
+            b"\x22" * 20,
+            [model_id(MODEL)],
+        )
+
+    async def inputs(connection: Connection) -> RoundInputs:
+        return RoundInputs(
+            workers=await crowd.views(connection, [worker.address for worker in workers]),
+            gas=GasModel(45_000, 14_000, 5_500),
+            rules=Rules(poster_bps=2_000, expected_batch=1),
+            now_s=time.time(),
+        )
+
+    yield House(
+        pool,
+        backends,
+        workers,
+        Rounds(
+            db=pool,
+            inputs=inputs,
+            policy="balanced",
+            dispatcher=dispatcher,
+            names={model_id(MODEL): MODEL},
+            fence=no_fence,
+            bell=Wakeup(),
+        ),
+        dispatcher,
+    )
+    await dispatcher.close()
+
+
+async def fails(job: Job) -> bytes:
+    raise WorkerFailed("out of order")
+
+
+async def hangs(job: Job) -> bytes:
+    await asyncio.sleep(3600)
+    return b""
+
+
+async def test_another_worker_gets_what_one_failed(house: House) -> None:
+    house.backends[0].answer = fails
+    for number in range(1, 5):
+        await house.request(number)
+    for _ in range(3):
+        await house.rounds.round()
+        await house.settle_down()
+    for number in range(1, 5):
+        assert await house.answered_by(number) == [house.workers[1].address]
+
+
+async def test_another_worker_gets_what_timed_out(house: House) -> None:
+    house.backends[0].answer = house.backends[1].answer = hangs
+    await house.request(1)
+    await house.rounds.round()
+    await until(lambda: any(backend.calls for backend in house.backends))
+    first = await house.db.fetchrow("SELECT id, worker FROM node.lease")
+    house.backends[0].answer = house.backends[1].answer = Scripted().answer
+    await house.db.execute("UPDATE node.lease SET state = 'expired' WHERE id = $1", first["id"])
+    await house.rounds.round()
+    (answered,) = [worker.address for worker in house.workers if worker.address != first["worker"]]
+    await until(lambda: house.dispatcher.running == 1)
+    assert await house.answered_by(1) == [answered]
+
+
+async def test_given_up_after_the_last_attempt(house: House) -> None:
+    house.backends[0].answer = house.backends[1].answer = fails
+    await house.request(1)
+    for _ in range(5):
+        await house.rounds.round()
+        await house.settle_down()
+    kinds = await house.decisions(1)
+    assert kinds.count(("assign", "assigned")) == 3
+    assert kinds[-1] == ("refuse", "attempts_exhausted")
+
+
+async def test_what_no_worker_can_read_is_refused_at_once(house: House) -> None:
+    async def unreadable(job: Job) -> bytes:
+        raise BadInput("the input is not UTF-8 at byte 0")
+
+    house.backends[0].answer = house.backends[1].answer = unreadable
+    await house.request(1)
+    for _ in range(2):
+        await house.rounds.round()
+        await house.settle_down()
+    assert await house.decisions(1) == [("assign", "assigned"), ("refuse", "bad_input")]
+
+
+async def test_a_reason_to_wait_is_written_once(house: House) -> None:
+    await house.request(1, fee_wei=10**9)
+    for _ in range(4):
+        await house.rounds.round()
+    assert await house.decisions(1) == [("keep", "gas_too_dear_now")]
+
+
+async def test_a_new_offer_reopens_what_was_refused_for_want_of_it(house: House) -> None:
+    other = model_id("another")
+    await house.request(1, model_id=other)
+    await house.rounds.round()
+    assert await house.decisions(1) == [("refuse", "model_unknown")]
+    await house.rounds.round()
+    assert len(await house.decisions(1)) == 1
+    house.rounds._offers = frozenset()  # as when a worker's row or circuit has changed
+    await house.rounds.round()
+    assert await house.decisions(1) == [("refuse", "model_unknown")] * 2
+
+
+async def test_an_id_on_another_branch_is_another_request(house: House) -> None:
+    old = await house.request(1)
+    await house.rounds.round()
+    await house.settle_down()
+    await house.db.execute("DELETE FROM chain.request")
+    new = await house.request(1, branch=1)
+    await house.rounds.round()
+    await house.settle_down()
+    rows = await house.db.fetch("SELECT commitment FROM node.result ORDER BY computed_at")
+    assert [row["commitment"] for row in rows] == [old, new]
+
+
+async def test_a_request_that_a_reorg_took_away_is_not_leased(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.request(1)
+    snapshot = await house.rounds._snapshot()
+
+    async def stale() -> object:
+        return snapshot
+
+    monkeypatch.setattr(house.rounds, "_snapshot", stale)
+    await house.db.execute("DELETE FROM chain.request")
+    await house.rounds.round()
+    assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
+
+
+async def test_leaves_in_the_table_are_those_of_the_decisions(house: House) -> None:
+    await house.request(1)
+    plan = await house.rounds.round()
+    assert plan is not None
+    stored = await house.db.fetchval("SELECT leaf FROM node.decision")
+    assert stored == audit.leaf(plan.assigned[0], plan.block, plan.policy)

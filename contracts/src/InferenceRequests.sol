@@ -48,6 +48,8 @@ contract InferenceRequests is IInferenceRequests {
     /// @param cancelDelay_ seconds that a result under way still has after its requester asked to cancel
     constructor(address results_, uint256 posterBps_, uint40 cancelDelay_) {
         if (posterBps_ > MAX_BPS) revert InvalidPosterBps(posterBps_);
+        // With none, a requester could read a pending result and cancel before it lands.
+        if (cancelDelay_ == 0) revert CancelDelayZero();
         RESULTS = results_;
         POSTER_BPS = posterBps_;
         CANCEL_DELAY = cancelDelay_;

@@ -29,6 +29,11 @@ contract InferenceRequestsTest is Fixture {
         vm.assertEq(requests.nextId(), 1);
     }
 
+    function test_RevertWhen_constructor_noCancelDelay() public {
+        vm.expectRevert(IInferenceRequests.CancelDelayZero.selector);
+        this.deployWithDelay(0);
+    }
+
     function test_RevertWhen_constructor_moreThanAllToThePoster() public {
         vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.InvalidPosterBps.selector, uint256(10_001)));
         this.deployWith(10_001);
@@ -36,6 +41,10 @@ contract InferenceRequestsTest is Fixture {
 
     function test_constructor_allToThePoster() public {
         vm.assertEq(this.deployWith(10_000).posterBps(), 10_000);
+    }
+
+    function deployWithDelay(uint40 cancelDelay) external {
+        deployRequests(address(results), POSTER_BPS, cancelDelay);
     }
 
     function deployWith(uint256 posterBps) external returns (IInferenceRequests) {

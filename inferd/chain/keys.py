@@ -35,7 +35,9 @@ class KeySource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keystore: Path | None = None
+    """An encrypted key, keystore version 3."""
     password_file: Path | None = None
+    """Its password; a line end at the end is left out."""
     raw: SecretStr | None = None
     """From the environment, on development chains."""
     dev_account: int | None = Field(None, ge=0)

@@ -42,7 +42,7 @@ E = TypeVar("E")
 class RequestNotFound(OperatorError):
     """No request has this id."""
 
-    code: ClassVar[str] = "not_found"
+    code: ClassVar[str] = "request_not_found"
 
 
 class NotYourRequest(OperatorError):

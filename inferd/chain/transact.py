@@ -17,12 +17,14 @@ from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
 from indexer.types import Address, Hash32, Wei
 from inferd.protocol.reverts import decode_revert
+from inferd.settlement.errors import SendError, classify
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
 _GAS_HEADROOM = 1.2
 _POLL_S = 0.1
+_NONCE_TAKEN_S = 15.0  # how long a read node may lag behind the one that took the transaction
 
 
 class TransactionRefused(OperatorError):
@@ -84,14 +86,33 @@ class Sender:
     async def _until_taken(self, tx_hash: Hash32, raw: bytes, end_s: float) -> None:
         """Sends until the endpoint has the transaction.
 
-        An endpoint that fails while it takes a transaction may have taken it: from the first try
-        on, the only safe thing is to send the same bytes again.
+        An endpoint that fails while it takes a transaction may have taken it: from then on the
+        only safe thing is to send the same bytes again and to look for their receipt, whatever an
+        endpoint says. "Nonce too low" may be about these very bytes, mined and not visible yet.
         """
+        unanswered = False
+        nonce_taken_since_s: float | None = None
         while True:
-            with contextlib.suppress(RpcUnreachable, RpcError):
-                await self._broadcast(tx_hash, raw)
+            try:
+                await self.rpc.send_raw_transaction(raw)
                 return
+            except RpcUnreachable:
+                unanswered = True
+            except RpcError as error:
+                meaning = classify(error.message)
+                if meaning is SendError.ALREADY_KNOWN or await self._is_mined(tx_hash):
+                    return
+                if meaning is SendError.NONCE_TOO_LOW:
+                    nonce_taken_since_s = nonce_taken_since_s or time.monotonic()
+                    _give_up_on_nonce(tx_hash, nonce_taken_since_s)
+                elif not unanswered:
+                    raise refusal(error, tx_hash) from error
             await _pause(end_s, tx_hash, "may have been sent and was")
+
+    async def _is_mined(self, tx_hash: Hash32) -> bool:
+        with contextlib.suppress(RpcUnreachable, RpcError):
+            return await self.rpc.receipt(tx_hash) is not None
+        return False
 
     async def _until_mined(self, tx_hash: Hash32, end_s: float) -> Receipt:
         while True:
@@ -100,17 +121,6 @@ class Sender:
                 if receipt is not None:
                     return receipt
             await _pause(end_s, tx_hash, "was sent and is")
-
-    async def _broadcast(self, tx_hash: Hash32, raw: bytes) -> None:
-        try:
-            await self.rpc.send_raw_transaction(raw)
-        except RpcError as error:
-            text = error.message.lower()
-            if "already known" in text or "already imported" in text:
-                return
-            # "nonce too low" after a resend: these very bytes may have been mined meanwhile.
-            if await self.rpc.receipt(tx_hash) is None:
-                raise refusal(error) from error
 
     async def _fill(self, to: Address | None, data: bytes, value_wei: Wei | int) -> dict[str, Any]:
         head = await self.rpc.header("latest")
@@ -154,12 +164,29 @@ async def _pause(end_s: float, tx_hash: Hash32, what: str) -> None:
     await asyncio.sleep(_POLL_S)
 
 
-def refusal(error: RpcError) -> OperatorError:
-    """An endpoint's refusal as an error with something to do about it."""
+def _give_up_on_nonce(tx_hash: Hash32, since_s: float) -> None:
+    if time.monotonic() - since_s > _NONCE_TAKEN_S:
+        raise TransactionPending(
+            f"the nonce of transaction 0x{tx_hash.hex()} is used: by itself, not visible yet, or by"
+            " another transaction of the same key",
+            help_text="look it up before you send another",
+        )
+
+
+def refusal(error: RpcError, tx_hash: Hash32 | None = None) -> OperatorError:
+    """An endpoint's refusal as an error with something to do about it.
+
+    `tx_hash` where the transaction itself was refused, and not the call that tried it out.
+    """
     text = error.message.lower()
     if "insufficient funds" in text or "gas required exceeds allowance" in text:
         return InsufficientFunds(
             "the account cannot pay for this transaction", help_text="fund it, or lower the fee"
+        )
+    if tx_hash is not None:
+        return TransactionRefused(
+            f"the endpoint refuses transaction 0x{tx_hash.hex()}: {error.message}",
+            help_text="look it up before you send another: an earlier endpoint may have taken it",
         )
     return TransactionRefused(
         f"the chain refuses the transaction: {describe_revert(error)}",

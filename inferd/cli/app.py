@@ -19,6 +19,7 @@ from inferd.cli import (
     result,
     state,
     watch,
+    withdraw,
     worker,
 )
 from inferd.cli.output import show
@@ -78,6 +79,7 @@ for commands in (
     cancel,
     watch,
     result,
+    withdraw,
     state,
     configuration,
 ):

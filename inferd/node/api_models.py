@@ -32,11 +32,13 @@ class RequestState(StrEnum):
     POSTING = "posting"
     """In a transaction that is not yet mined, or not yet final."""
     SETTLED = "settled"
+    """The result is on chain and paid."""
     REFUSED = "refused"
     """This node will not serve it; `reason` says why."""
     EXPIRED = "expired"
     """Past its deadline, not yet refunded."""
     REFUNDED = "refunded"
+    """The fee is credited to the requester."""
 
 
 class RequestView(_View):

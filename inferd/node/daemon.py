@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from indexer.database import CONNECTION_LOST, Pool, open_pool
-from indexer.errors import RpcUnreachable, TemporaryError
+from indexer.errors import ExitCode, RpcUnreachable, TemporaryError
 from indexer.rpc import Rpc
 from inferd.chain.keys import open_account
 from inferd.node.api import ApiState, build_api
@@ -38,7 +39,10 @@ from inferd.node.store import Database
 from inferd.node.supervise import SessionEnded, first_cause
 from inferd.protocol.deployment import Deployment, load_deployment
 
+_FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
+_LONG_ENOUGH_S = 30.0  # a session that held so long was no failed start
+_STOP_WITHIN_S = 9.0
 
 log = structlog.get_logger("node")
 
@@ -63,6 +67,8 @@ async def _until_signalled(settings: Settings) -> None:
     stop.cancel()
     if not work.done():
         log.info("stopping")
+        # Whatever hangs: all that matters survives a kill, and a supervisor sends one after 10 s.
+        loop.call_later(_STOP_WITHIN_S, os._exit, ExitCode.INTERNAL)
         work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await work
@@ -124,8 +130,9 @@ class Node:
 
     async def lead_again_and_again(self) -> None:
         """Raises what only a person can mend."""
-        backoff_s = 0.2
+        backoff_s = _FIRST_BACKOFF_S
         while True:
+            began_s = time.monotonic()
             try:
                 await self.database.ensure_running()
                 async with _pool(self.database.url) as db:
@@ -136,8 +143,10 @@ class Node:
                 self._session_ended(error)
             finally:
                 self.api.db = self.status.db = None
+            if time.monotonic() - began_s > _LONG_ENOUGH_S:
+                backoff_s = _FIRST_BACKOFF_S
             await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S) if self.health.problems else 0.2
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
 
     async def _lead(self, db: Pool) -> None:
         self._become("standby")

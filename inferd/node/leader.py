@@ -71,6 +71,7 @@ async def become_leader(url: str, holder: str) -> Leadership:
 
     Raises DatabaseUnreachable, also when the connection ends while waiting.
     """
+    connection = None
     try:
         connection = await asyncpg.connect(url, timeout=10, server_settings=_KEEPALIVES)
         await prepare_connection(connection)
@@ -90,9 +91,13 @@ async def become_leader(url: str, holder: str) -> Leadership:
             _ROLE,
             holder,
         )
-    except (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError) as error:
-        raise DatabaseUnreachable(
-            f"PostgreSQL does not answer: {type(error).__name__}", help_text="start it"
-        ) from error
+    except BaseException as error:
+        if connection is not None:
+            connection.terminate()  # with it goes the lock, where it was had already
+        if isinstance(error, (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError)):
+            raise DatabaseUnreachable(
+                f"PostgreSQL does not answer: {type(error).__name__}", help_text="start it"
+            ) from error
+        raise
     log.info("leading", holder=holder, epoch=epoch)
     return Leadership(connection, epoch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -36,6 +38,7 @@ class ApiSettings(_Section):
     """Where the node's HTTP API listens."""
 
     host: str = "127.0.0.1"
+    """There is no login: whoever reaches it can read all requests and answers."""
     port: int = Field(8700, ge=0, le=65535)
     """0 = a free one, written to `data_dir`/api.json."""
 
@@ -44,6 +47,7 @@ class IndexSettings(_Section):
     """How the chain is followed."""
 
     poll_interval_s: float = Field(0.25, gt=0)
+    """Pause between two looks at the head."""
     window_blocks: int = Field(256, ge=8)
     """Headers kept to undo a reorganisation."""
     max_lag_blocks: int = Field(10, ge=1)
@@ -54,7 +58,9 @@ class SchedulingSettings(_Section):
     """How requests are admitted and ordered."""
 
     policy: str = "balanced"
+    """The order of requests: balanced, weighted-raw, fifo or edf."""
     max_wait_s: int = Field(60, ge=1)
+    """The wait after which a request goes before all that have waited less, whatever they pay."""
     inclusion_s: float = Field(3.0, gt=0)
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)
@@ -63,6 +69,7 @@ class SchedulingSettings(_Section):
     """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
     little traffic; with much, a larger one admits fees that only pay in company."""
     max_attempts: int = Field(3, ge=1)
+    """Leases that may fail before a request is given up."""
 
 
 class PostingSettings(_Section):
@@ -71,27 +78,38 @@ class PostingSettings(_Section):
     delay_price_gwei_per_s: int = Field(5_000, ge=0)
     """What one result's waiting for one second is worth."""
     max_results: int = Field(240, ge=1)
+    """Results in one transaction, at most."""
     max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
+    """Gas limit of one transaction, at most."""
     guard_s: float = Field(6.0, gt=0)
     """A result whose deadline is nearer than this is posted at once."""
     max_fee_gwei: int = Field(200, ge=1)
+    """The most a unit of gas may cost, replacements included; above it results wait."""
     confirmations: int = Field(2, ge=1)
+    """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(4, ge=1)
+    """Transactions that are signed and not yet mined, at most."""
     refund_expired: bool = True
     """Refund expired requests as a service, at this operator's cost."""
     refund_max_fee_gwei: int = Field(20, ge=1)
+    """The most a unit of gas may cost for refunds; above it they wait."""
 
 
 class WorkerSettings(_Section):
     """A worker inside this process."""
 
     name: str = Field(pattern=r"[a-z0-9-]{1,32}")
+    """For logs and commands; nothing on chain knows it."""
     backend: Literal["llamacpp", "wordllama", "markov"]
+    """What runs the model: SmolLM2-135M, embeddings, or a toy without weights."""
     model: str = Field(min_length=1, max_length=200)
     """The name requests use."""
     slots: int = Field(1, ge=1)
+    """Requests it computes at the same time."""
     memory_mb: int = Field(1024, ge=1)
+    """What it offers to requests that ask for memory."""
     key: KeySource
+    """Signs its results; its address is the worker."""
     owner: KeySource | None = None
     """Who registers and stakes it and is paid; needed by `inferd worker register` only."""
 
@@ -106,13 +124,17 @@ class Settings(BaseSettings):
     rpc_urls: tuple[str, ...] = ("http://127.0.0.1:8545",)
     """Endpoints in order of preference."""
     deployment_file: Path = Path("deployment.json")
+    """Which contracts, on which chain, from which block; `inferd deploy` writes it."""
     database_url: SecretStr | None = None
     """PostgreSQL 15 or newer; without it inferd runs its own in `data_dir`."""
     data_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("inferd")))
+    """The embedded PostgreSQL and api.json; each daemon needs its own."""
     cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("inferd")))
     """Model files."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lines below it are not written."""
     log_format: Literal["json", "console"] = "json"
+    """Of the daemon's log: for programs or for people. Other commands log for people."""
     node_url: str = "http://127.0.0.1:8700"
     """Where commands find the node's API."""
 
@@ -121,7 +143,9 @@ class Settings(BaseSettings):
     requester: KeySource = KeySource(dev_account=2)
     """Pays for what `inferd submit` asks."""
     deployer: KeySource = KeySource(dev_account=0)
+    """Pays for `inferd deploy`, and has no rights afterwards."""
     workers: tuple[WorkerSettings, ...] = ()
+    """Workers inside the daemon."""
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()
@@ -175,6 +199,7 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
             f"there is no file {path}", help_text="name an existing one with `--config`"
         )
     try:
+        _refuse_keys_in_the_file(place)
         return FromFile(**overrides)
     except ValidationError as error:
         raise BadSettings(
@@ -185,6 +210,27 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
             f"{place}: {error}",
             help_text="correct the file; `inferd config` shows what is in force",
         ) from None
+
+
+def _refuse_keys_in_the_file(place: Path | None) -> None:
+    """A raw key belongs in the environment of a development chain, never in a file."""
+
+    def sections(value: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(value, dict):
+            yield value
+            value = list(value.values())
+        if isinstance(value, list):
+            for inner in value:
+                yield from sections(inner)
+
+    if place is None or not place.is_file():
+        return
+    if any("raw" in section for section in sections(tomllib.loads(place.read_text()))):
+        raise BadSettings(
+            f"{place} holds a raw key",
+            help_text="take it out and treat it as known to others; name a `keystore` with its"
+            " `password_file`, or a `dev_account` on a development chain",
+        )
 
 
 def find_settings_file() -> Path | None:

@@ -12,7 +12,13 @@ from eth_account import Account
 from indexer.errors import RpcUnreachable
 from indexer.rpc import Rpc, RpcError
 from indexer.types import Address, Hash32
-from inferd.chain.transact import InsufficientFunds, Sender, TransactionPending
+from inferd.chain import transact
+from inferd.chain.transact import (
+    InsufficientFunds,
+    Sender,
+    TransactionPending,
+    TransactionRefused,
+)
 from tests.chain.world import REQUESTER, World
 
 RECEIVER = Address(b"\x55" * 20)
@@ -31,15 +37,30 @@ class Flaky(Rpc):
         failure = self.failures.pop(0) if self.failures else ""
         if failure == "before":
             raise RpcUnreachable("reset", help_text="x")
+        if failure.startswith("refuses"):
+            raise RpcError(-32000, failure)
         tx_hash = await super().send_raw_transaction(raw)
         if failure == "after":
             raise RpcUnreachable("reset", help_text="x")
-        if failure == "known":
-            raise RpcError(-32000, "already known")
+        if failure.startswith("says "):
+            raise RpcError(-32000, failure.removeprefix("says "))
         return tx_hash
 
 
-@pytest.mark.parametrize("failures", [["before"], ["after"], ["before", "after"], ["known"]])
+@pytest.mark.parametrize(
+    "failures",
+    [
+        ["before"],
+        ["after"],
+        ["before", "after"],
+        ["says already known"],
+        ["says AlreadyKnown"],
+        ["says Known transaction"],
+        ["says nonce too low"],
+        ["after", "says insufficient funds for gas * price + value"],
+    ],
+    ids=str,
+)
 async def test_a_failing_endpoint_never_causes_a_second_transaction(
     world: World, failures: list[str]
 ) -> None:
@@ -75,6 +96,23 @@ async def test_a_transaction_that_is_not_mined_is_named(world: World) -> None:
         await world.sender(REQUESTER).send(RECEIVER, b"", value_wei=5, timeout_s=0.3)
 
     assert "before you send another" in pending.value.help_text
+
+
+async def test_a_refusal_on_sending_never_says_that_nothing_was_sent(world: World) -> None:
+    async with Flaky(world.anvil.url, ["refuses"]) as rpc:
+        with pytest.raises(TransactionRefused, match=r"0x[0-9a-f]{64}") as refused:
+            await replace(world.sender(REQUESTER), rpc=rpc).send(RECEIVER, b"", value_wei=5)
+
+    assert "nothing was sent" not in refused.value.help_text
+
+
+async def test_a_nonce_that_another_transaction_took_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transact, "_NONCE_TAKEN_S", 0.2)
+    async with Flaky(world.anvil.url, ["refuses with nonce too low"] * 50) as rpc:
+        with pytest.raises(TransactionPending, match="another transaction"):
+            await replace(world.sender(REQUESTER), rpc=rpc).send(RECEIVER, b"", value_wei=5)
 
 
 async def test_an_empty_account_is_told(world: World) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 
 from indexer.errors import ExitCode
-from tests.harness import MODEL, NodeProcess, System
+from tests.harness import FEE_WEI, MODEL, POSTER, NodeProcess, System
 
 
 async def run(node: NodeProcess, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
@@ -46,6 +46,11 @@ async def test_ask_wait_read_and_explain(world: System, empty_database: str) -> 
     code, out, err = await run(node, "cancel", str(second))
     assert code == ExitCode.CONFIGURATION
     assert err.startswith("error: ")
+
+    code, out, err = await run(node, "withdraw", "poster", "--json")
+    assert code == ExitCode.OK, err
+    assert json.loads(out)["amount_wei"] == str(2 * FEE_WEI * 2000 // 10_000)
+    assert await world.credit_wei(POSTER) == 0
 
     code, out, _ = await run(node, "status", "--json")
     status = json.loads(out)

@@ -65,6 +65,16 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printable(settings)["rpc_urls"] == ["https://rpc.test/…"]
 
 
+def test_a_raw_key_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "inferd.toml"
+    path.write_text(
+        '[[workers]]\nname = "a"\nbackend = "markov"\nmodel = "m"\nkey = { raw = "0x5e5e" }\n'
+    )
+    with pytest.raises(BadSettings, match="raw key") as caught:
+        load_settings(path)
+    assert "5e5e" not in caught.value.message + caught.value.help_text
+
+
 def test_two_workers_with_one_name_are_refused(tmp_path: Path) -> None:
     worker = '[[workers]]\nname = "a"\nbackend = "markov"\nmodel = "m"\nkey = { dev_account = 5 }\n'
     path = tmp_path / "inferd.toml"

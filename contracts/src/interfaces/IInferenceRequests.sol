@@ -117,6 +117,7 @@ interface IInferenceRequests {
     error NothingToWithdraw(address account);
     error TransferFailed(address to, uint256 amountWei);
     error InvalidPosterBps(uint256 posterBps);
+    error CancelDelayZero();
 
     /// @notice Asks for one inference and escrows `msg.value` (whole gwei, not zero) as its fee.
     function submit(RequestParams calldata params) external payable returns (uint256 id);

@@ -1,0 +1,77 @@
+"""Taking money out: credits and stakes, by the accounts of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from indexer.errors import ExitCode
+from indexer.rpc import Rpc
+from inferd.chain.anvil import Anvil
+from tests.cli.support import Cli
+
+_WORKER = """
+[[workers]]
+name = "text"
+backend = "markov"
+model = "markov"
+key = { dev_account = 5 }
+owner = { dev_account = 3 }
+"""
+
+
+@pytest.fixture
+def registered(deployed: Anvil, cli: Cli) -> Anvil:
+    Path("inferd.toml").write_text(_WORKER)
+    assert cli("worker", "register").code == 0
+    return deployed
+
+
+def _pass_time(anvil: Anvil, seconds: int) -> None:
+    async def go() -> None:
+        async with Rpc([anvil.url]) as rpc:
+            await rpc.request("evm_increaseTime", [seconds])
+            await rpc.request("evm_mine")
+
+    asyncio.run(go())
+
+
+def test_nothing_to_withdraw_is_told(registered: Anvil, cli: Cli) -> None:
+    for account in ("requester", "poster", "text"):
+        told = cli("withdraw", account)
+        assert told.code == ExitCode.CONFIGURATION
+        assert told.stderr.splitlines()[0].startswith("error: nothing is credited to 0x")
+
+
+def test_an_unknown_account_is_told(registered: Anvil, cli: Cli) -> None:
+    told = cli("withdraw", "nobody")
+    assert told.code == ExitCode.CONFIGURATION
+    assert "nobody" in told.stderr
+
+
+def test_a_bad_address_is_told_before_anything_is_sent(registered: Anvil, cli: Cli) -> None:
+    told = cli("withdraw", "poster", "--to", "0x1234")
+    assert told.code == ExitCode.CONFIGURATION
+    assert "no address" in told.stderr
+
+
+def test_a_stake_leaves_after_its_delay(registered: Anvil, cli: Cli) -> None:
+    early = cli("worker", "withdraw-stake", "text")
+    assert early.code == ExitCode.CONFIGURATION
+    assert "on its way out" in early.stderr
+
+    started = cli("worker", "unstake", "text", "--json")
+    assert started.code == 0, started.stderr
+    assert json.loads(started.stdout)["unbonding_wei"] == str(10**17)
+
+    waiting = cli("worker", "withdraw-stake", "text")
+    assert waiting.code == ExitCode.TRY_AGAIN
+    assert "s from now" in waiting.stderr
+
+    _pass_time(registered, 7 * 24 * 3600 + 1)
+    taken = cli("worker", "withdraw-stake", "text")
+    assert (taken.code, taken.stdout) == (0, "0.1 ether\n"), taken.stderr
+    assert cli("worker", "unstake", "text").code == ExitCode.CONFIGURATION

@@ -183,7 +183,7 @@ class Indexer:
                 ancestor=branch.ancestor,
                 orphaned_blocks=orphaned,
                 block_number=branch.headers[-1].number,
-                block_hash=branch.headers[-1].hash.hex(),
+                block_hash="0x" + branch.headers[-1].hash.hex(),
             )
         else:
             blocks = len(branch.headers)
@@ -212,7 +212,7 @@ class Indexer:
                 reason=item.reason,
                 block_number=item.log.block_number,
                 log_index=item.log.log_index,
-                tx_hash=item.log.tx_hash.hex(),
+                tx_hash="0x" + item.log.tx_hash.hex(),
             )
         self._show()
         return after
@@ -305,5 +305,5 @@ def _log_requests(batch: Batch) -> None:
                 trace_id=item.event.commitment.hex()[:16],
                 request_id=item.event.request_id,
                 block_number=item.log.block_number,
-                tx_hash=item.log.tx_hash.hex(),
+                tx_hash="0x" + item.log.tx_hash.hex(),
             )

@@ -12,7 +12,13 @@ from eth_utils.address import to_checksum_address
 from indexer.abi import UndecodableLog
 from indexer.decode import Decoder, topic_of
 from indexer.errors import ExitCode, OperatorError, TemporaryError
-from indexer.events import CancelRequested, InferenceFulfilled, InferenceRequested
+from indexer.events import (
+    CancelRequested,
+    FeeRaised,
+    InferenceFulfilled,
+    InferenceRequested,
+    RequestRefunded,
+)
 from indexer.rpc import RawLog, Receipt, Rpc, RpcMalformed
 from indexer.types import Address, Contracts, Hash32, Wei
 from inferd.chain.connect import read_view
@@ -159,15 +165,48 @@ async def cancel(sender: Sender, contracts: Contracts, request_id: int) -> Cance
             f"request {request_id} belongs to {to_checksum_address(request.requester)}",
             help_text="use that account's key as `requester`",
         )
-    if request.status is not ChainStatus.PENDING:
-        raise RequestClosed(
-            f"request {request_id} is {request.status.name.lower()} already",
-            help_text=f"look at it with `inferd why {request_id}`",
-        )
+    _refuse_unless(request, request_id, ChainStatus.PENDING)
     data = calls.request_cancel(request_id, request.params_hash)
     receipt = await sender.send(contracts.requests, data)
     (event,) = _events_of(receipt, contracts, CancelRequested, 1)
     return Cancelled(request_id, event.deadline_s, receipt.tx_hash, receipt.block_number)
+
+
+async def raise_fee(
+    sender: Sender, contracts: Contracts, request_id: int, added_wei: Wei
+) -> tuple[Wei, Hash32]:
+    """Adds to a pending request's fee; anyone may. Returns the fee then held, and the transaction.
+
+    Raises RequestNotFound, RequestClosed and what `Sender.send` raises.
+    """
+    request = await read_request(sender.rpc, contracts, request_id)
+    _refuse_unless(request, request_id, ChainStatus.PENDING)
+    receipt = await sender.send(
+        contracts.requests, calls.raise_fee(request_id), value_wei=added_wei
+    )
+    (event,) = _events_of(receipt, contracts, FeeRaised, 1)
+    return event.fee_wei, receipt.tx_hash
+
+
+async def refund(sender: Sender, contracts: Contracts, request_id: int) -> tuple[Wei, Hash32]:
+    """Credits an expired request's fee to its requester; anyone may.
+
+    Raises RequestNotFound, RequestClosed and what `Sender.send` raises.
+    """
+    request = await read_request(sender.rpc, contracts, request_id)
+    _refuse_unless(request, request_id, ChainStatus.EXPIRED)
+    claim = (request_id, request.requester, request.params_hash)
+    receipt = await sender.send(contracts.requests, calls.refund([claim]))
+    (event,) = _events_of(receipt, contracts, RequestRefunded, 1)
+    return event.amount_wei, receipt.tx_hash
+
+
+def _refuse_unless(request: OnChainRequest, request_id: int, wanted: ChainStatus) -> None:
+    if request.status is not wanted:
+        raise RequestClosed(
+            f"request {request_id} is {request.status.name.lower()}, not {wanted.name.lower()}",
+            help_text=f"look at it with `inferd why {request_id}`",
+        )
 
 
 async def read_request(rpc: Rpc, contracts: Contracts, request_id: int) -> OnChainRequest:

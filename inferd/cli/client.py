@@ -65,7 +65,7 @@ class NodeClient:
             self._session = None
 
     async def status(self) -> StatusView:
-        return await self._get("/v1/status", StatusView, missing="a status")
+        return await self._get("/v1/status", StatusView, missing="status")
 
     async def requests(self, limit: int) -> RequestPage:
         """The newest `limit` requests, newest first."""

@@ -72,6 +72,12 @@ owner = {{ dev_account = 4 }}
 """
 
 
+class NotADemoFolder(OperatorError):
+    """The demo empties its folder first, and this one holds something else."""
+
+    code: ClassVar[str] = "not_a_demo_folder"
+
+
 class DaemonDied(OperatorError):
     """The demo's daemon ended by itself, or never became ready."""
 
@@ -134,11 +140,21 @@ async def built(folder: Path, say: Callable[[str], None]) -> AsyncIterator[World
 
 
 def _emptied(folder: Path) -> EmbeddedPostgres:
-    """The folder, without what an earlier demo left in it, or left running."""
+    """The folder, without what an earlier demo left in it, or left running.
+
+    Raises NotADemoFolder rather than delete what is not a demo's.
+    """
+    marker = folder / ".inferd-demo"
+    if folder.exists() and any(folder.iterdir()) and not marker.is_file():
+        raise NotADemoFolder(
+            f"{folder} is not empty, and no demo made it",
+            help_text="name an empty or new folder with `--folder`",
+        )
     postgres = EmbeddedPostgres(folder / "postgres")
     postgres.stop()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    marker.touch()
     return postgres
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -24,6 +24,7 @@ from inferd.node.api_models import (
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.status import StatusReader
 from inferd.node.why import why
 
 _MAX_ID = 2**63 - 1
@@ -34,8 +35,9 @@ class ApiState:
     """What the handlers read; the daemon fills it in as it comes up."""
 
     health: Health
-    names: Mapping[bytes, str]
-    status: Callable[[], Awaitable[StatusView]]
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Model names by id."""
+    status: StatusReader | None = None
     db: Pool | None = None
 
 
@@ -70,7 +72,9 @@ def build_api(state: ApiState) -> FastAPI:
 
     @app.get("/v1/status")
     async def status() -> StatusView:
-        return await state.status()
+        if state.status is None:
+            raise HTTPException(503, "the node is starting")
+        return await state.status.read()
 
     @app.get("/v1/requests")
     async def requests(
@@ -89,7 +93,8 @@ def build_api(state: ApiState) -> FastAPI:
     @app.get("/v1/requests/{request_id}/why")
     async def request_why(request_id: int) -> WhyView:
         """One plain sentence on where the request is, and what can be done."""
-        return why(await _request(state, request_id))
+        posting = state.status.posting if state.status else ""
+        return why(await _request(state, request_id), posting)
 
     @app.get("/v1/results/{request_id}")
     async def result(request_id: int) -> ResultView:

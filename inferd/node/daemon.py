@@ -1,6 +1,6 @@
 """The daemon: comes up in a fixed order, then works whenever it leads.
 
-Once per process: API port, database, chain, models. Once per leadership ("session"): indexer,
+Once per process: API, database, chain, keys, models. Once per leadership ("session"): indexer,
 rounds, dispatch, settlement, upkeep. Losing the database or the leadership ends the session, not
 the process; what only a person can mend ends the process with its exit code.
 """
@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -21,13 +22,13 @@ from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from indexer.database import CONNECTION_LOST, Pool, open_pool
-from indexer.errors import ExitCode, RpcUnreachable, TemporaryError
-from indexer.rpc import Rpc
+from indexer.errors import DatabaseUnreachable, ExitCode, RpcUnreachable, TemporaryError
+from indexer.rpc import Rpc, RpcError
 from inferd.chain.keys import open_account
 from inferd.node.api import ApiState, build_api
 from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
-from inferd.node.leader import become_leader
+from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS
 from inferd.node.preflight import ChainFacts, inspect_chain
@@ -36,13 +37,15 @@ from inferd.node.session import Session
 from inferd.node.settings import Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
-from inferd.node.supervise import SessionEnded, first_cause
+from inferd.node.supervise import CrashLoop, SessionEnded, first_cause
 from inferd.protocol.deployment import Deployment, load_deployment
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
 _LONG_ENOUGH_S = 30.0  # a session that held so long was no failed start
 _STOP_WITHIN_S = 9.0
+_MAX_BROKEN_SESSIONS = 10
+_BROKEN_WITHIN_S = 300.0
 
 log = structlog.get_logger("node")
 
@@ -84,8 +87,23 @@ def _stop_or_leave(stopping: asyncio.Event) -> None:
 async def _work(settings: Settings) -> None:
     deployment = load_deployment(settings.deployment_file)
     listener = bind(settings.api)
+    api = ApiState(Health())
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
+        stack.enter_context(announced(listener, settings.data_dir))
+        log.info("serving_api", url=url_of(listener))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(serve(build_api(api), listener))
+            async with _started(settings, deployment, api) as node:
+                await node.lead_again_and_again()
+
+
+@contextlib.asynccontextmanager
+async def _started(
+    settings: Settings, deployment: Deployment, api: ApiState
+) -> AsyncIterator[Node]:
+    """Database, chain, keys, models, in this order; the API tells meanwhile that it starts."""
+    async with contextlib.AsyncExitStack() as stack:
         rpc = await stack.enter_async_context(Rpc(settings.rpc_urls))
         database = Database(settings)
         stack.push_async_callback(database.leave)
@@ -94,12 +112,7 @@ async def _work(settings: Settings) -> None:
         chain_id = deployment.contracts.chain_id
         poster = open_account(settings.poster, chain_id, use="poster")
         crew = await stack.enter_async_context(hired(settings, deployment.contracts))
-        node = Node(settings, deployment, rpc, database, facts, poster, crew)
-        stack.enter_context(announced(listener, settings.data_dir))
-        log.info("serving_api", url=url_of(listener))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(node.serve(listener))
-            tasks.create_task(node.lead_again_and_again())
+        yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
 
 
 @dataclass
@@ -113,9 +126,10 @@ class Node:
     facts: ChainFacts
     poster: LocalAccount
     crew: Crew
+    api: ApiState
 
     def __post_init__(self) -> None:
-        self.health = Health()
+        self.health = self.api.health
         self.status = StatusReader(
             self.settings,
             self.deployment.contracts.chain_id,
@@ -123,10 +137,9 @@ class Node:
             self.crew,
             to_checksum_address(self.poster.address),
         )
-        self.api = ApiState(self.health, self.crew.names, self.status.read)
-
-    async def serve(self, listener: socket.socket) -> None:
-        await serve(build_api(self.api), listener)
+        self.api.names = self.crew.names
+        self.api.status = self.status
+        self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)
 
     async def lead_again_and_again(self) -> None:
         """Raises what only a person can mend."""
@@ -139,8 +152,12 @@ class Node:
                     self.api.db = self.status.db = db
                     self.health.clear("database_unreachable")
                     await self._lead(db)
-            except (SessionEnded, TemporaryError, *CONNECTION_LOST) as error:
+            except (SessionEnded, TemporaryError, RpcError, *CONNECTION_LOST) as error:
                 self._session_ended(error)
+                if self.health.role == "leader":
+                    self._count_broken_session()
+                self._become("starting")
+                self._tell_why(error)
             finally:
                 self.api.db = self.status.db = None
             if time.monotonic() - began_s > _LONG_ENOUGH_S:
@@ -161,19 +178,34 @@ class Node:
             await leadership.release()
 
     def _become(self, role: str) -> None:
-        self.health.role = role
-        self.health.clear("starting")
-        self.health.set("standby", role == "standby")
+        self.health.start_anew(role)
         LEADER.set(role == "leader")
         READY.set(self.health.ready)
 
     def _session_ended(self, error: BaseException) -> None:
         SESSION_ENDS.inc()
-        log.warning("session_ended", error=str(error))
-        self._become("starting")
-        rpc = isinstance(error, RpcUnreachable)
-        code = "rpc_unreachable" if rpc else "database_unreachable"
-        self.health.raise_problem(code, type(error).__name__)
+        log.warning("session_ended", error=f"{type(error).__name__}: {error}")
+
+    def _count_broken_session(self) -> None:
+        """A database that flaps is one thing; sessions that all break on a healthy one another."""
+        now_s = time.monotonic()
+        self._broken_sessions.append(now_s)
+        if (
+            len(self._broken_sessions) == _MAX_BROKEN_SESSIONS
+            and now_s - self._broken_sessions[0] < _BROKEN_WITHIN_S
+        ):
+            raise CrashLoop(
+                f"{_MAX_BROKEN_SESSIONS} sessions broke within {_BROKEN_WITHIN_S:.0f} s",
+                help_text="the log above says on what; look at the database server and the disk",
+            )
+
+    def _tell_why(self, error: BaseException) -> None:
+        if isinstance(error, RpcUnreachable | RpcError):
+            self.health.raise_problem("rpc_unreachable", str(error))
+        elif isinstance(error, TemporaryError) and not isinstance(error, DatabaseUnreachable):
+            self.health.raise_problem("starting", f": {error.message}")
+        elif not isinstance(error.__cause__, LostLeadership):
+            self.health.raise_problem("database_unreachable", type(error).__name__)
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from inferd.node.api_models import Problem
 
 PROBLEMS: dict[str, tuple[str, str]] = {
-    "starting": ("The node is starting.", "Wait."),
+    "starting": ("The node is starting{detail}.", "Wait."),
     "standby": (
         "Another daemon works on this database; this one takes over when that one ends.",
         "Nothing: this is what a standby does.",
@@ -55,6 +55,13 @@ class Health:
 
     role: str = "starting"
     problems: dict[str, Problem] = field(default_factory=lambda: {"starting": problem("starting")})
+
+    def start_anew(self, role: str) -> None:
+        """Another role: what was in the way of the last one says nothing about this one."""
+        self.role = role
+        self.problems.clear()
+        if role != "leader":
+            self.raise_problem(role)
 
     def raise_problem(self, code: str, detail: str = "") -> None:
         self.problems[code] = problem(code, detail)

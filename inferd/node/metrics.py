@@ -9,7 +9,9 @@ REGISTRY = CollectorRegistry()
 HEAD_BLOCK = Gauge("inferd_head_block", "Newest block the endpoint has", registry=REGISTRY)
 INDEXED_BLOCK = Gauge("inferd_indexed_block", "Newest block in the tables", registry=REGISTRY)
 INDEX_LAG_SECONDS = Gauge(
-    "inferd_index_lag_seconds", "Age of the newest indexed block", registry=REGISTRY
+    "inferd_index_lag_seconds",
+    "From the newest indexed block to the head, in block time",
+    registry=REGISTRY,
 )
 REORGS = Gauge("inferd_reorgs", "Reorganisations since the start", registry=REGISTRY)
 QUARANTINED = Gauge("inferd_quarantined_logs", "Logs that could not be read", registry=REGISTRY)
@@ -28,5 +30,5 @@ ROUND_SECONDS = Histogram(
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
-TX_IN_FLIGHT = Gauge("inferd_tx_in_flight", "Transactions not yet confirmed", registry=REGISTRY)
+TX_IN_FLIGHT = Gauge("inferd_tx_in_flight", "Transactions not yet mined", registry=REGISTRY)
 RESULTS_READY = Gauge("inferd_results_ready", "Results that wait to be posted", registry=REGISTRY)

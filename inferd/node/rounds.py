@@ -138,7 +138,7 @@ class Rounds:
                 "decided",
                 trace_id=decision.key.commitment.hex()[:16],
                 request_id=decision.key.id,
-                block=decided.block.number,
+                block_number=decided.block.number,
                 reason=str(decision.reason),
                 worker=decision.worker,
             )

@@ -13,6 +13,7 @@ from indexer.follow import Indexer
 from indexer.store import load_cursor
 from indexer.types import Address, Hash32
 from inferd.node.leader import Leadership
+from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Gwei, Settings
@@ -45,7 +46,8 @@ class Session:
         self._round_bell, self._settle_bell = Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
-        self.worker_views: tuple[WorkerView, ...] = ()
+        self.worker_views: tuple[WorkerView, ...] | None = None
+        """As the last round saw them; None before the first."""
         self.indexer = Indexer(
             node.rpc,
             db,
@@ -56,7 +58,7 @@ class Session:
             fence=leadership.fence,
         )
         self.dispatcher = Dispatcher(
-            self._workers, db, fence=leadership.fence, on_change=self._ring_both
+            self._workers, db, fence=leadership.fence, on_change=self._lease_ended
         )
         self.settlement = Settlement(
             rpc=node.rpc,
@@ -107,6 +109,10 @@ class Session:
             raise first_cause(group) from None
         finally:
             await self.dispatcher.close()
+
+    def _lease_ended(self, outcome: str) -> None:
+        RESULTS.labels(outcome).inc()
+        self._ring_both()
 
     def _ring_both(self) -> None:
         self._round_bell.ring()

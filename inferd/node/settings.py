@@ -20,8 +20,10 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from scheduler.policies import policy_named
 
 Gwei = 10**9
+_OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
 
 class BadSettings(OperatorError):
@@ -152,6 +154,12 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
 
+    @field_validator("scheduling")
+    @classmethod
+    def _known_policy(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
+        policy_named(scheduling.policy)
+        return scheduling
+
     @field_validator("rpc_urls")
     @classmethod
     def _readable_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,6 +207,7 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
             f"there is no file {path}", help_text="name an existing one with `--config`"
         )
     try:
+        _refuse_unknown_variables()
         _refuse_keys_in_the_file(place)
         return FromFile(**overrides)
     except ValidationError as error:
@@ -210,6 +219,22 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
             f"{place}: {error}",
             help_text="correct the file; `inferd config` shows what is in force",
         ) from None
+
+
+def _refuse_unknown_variables() -> None:
+    """A misspelt variable would otherwise be passed over in silence."""
+    known = {*Settings.model_fields, *_OTHER_VARIABLES}
+    unknown = [
+        name
+        for name in sorted(os.environ)
+        if name.startswith("INFERD_")
+        and name.removeprefix("INFERD_").partition("__")[0].lower() not in known
+    ]
+    if unknown:
+        raise BadSettings(
+            f"no setting belongs to {', '.join(unknown)}",
+            help_text="correct the name; docs/reference.md lists them all",
+        )
 
 
 def _refuse_keys_in_the_file(place: Path | None) -> None:
@@ -267,5 +292,5 @@ def _all_errors(error: ValidationError, place: Path | None) -> str:
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in problem["loc"]) or "(whole)"
         lines.append(f"{where}: {problem['msg']}")
-    origin = str(place) if place else "the environment"
+    origin = f"{place} or the environment" if place else "the environment"
     return f"{len(lines)} setting(s) in {origin} are wrong: " + "; ".join(lines)

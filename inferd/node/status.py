@@ -45,13 +45,15 @@ class StatusReader:
     def observe(self, session: Session) -> None:
         """Brings health and gauges up to date; called twice a second while leading."""
         index, settlement, health = session.indexer.status, session.settlement.status, self._health
-        health.set("rpc_unreachable", not index.rpc_ok, index.last_error or "no answer")
+        away = not index.rpc_ok and index.last_error is not None
+        health.set("rpc_unreachable", away, index.last_error or "")
         lag = index.lag_blocks or 0
         health.set("indexing_behind", lag > self._settings.index.max_lag_blocks, str(lag))
         for reason in _REPORTED_PAUSES:
             detail = settlement.last_error or "see the log"
             health.set(reason.value, settlement.paused_reason is reason, detail)
-        health.set("no_workers", not any(view.available for view in session.worker_views))
+        views = session.worker_views
+        health.set("no_workers", views is not None and not any(v.available for v in views))
         metrics.READY.set(health.ready)
         metrics.HEAD_BLOCK.set(index.head or 0)
         metrics.INDEXED_BLOCK.set(index.indexed or 0)
@@ -61,6 +63,11 @@ class StatusReader:
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
+
+    @property
+    def posting(self) -> str:
+        """The newest posting decision in one sentence; empty while there is none."""
+        return self.session.settlement.status.posting if self.session else ""
 
     async def read(self) -> StatusView:
         """Whatever can be told now; without a database the counts are empty."""
@@ -91,7 +98,8 @@ class StatusReader:
         if self.db is not None:
             async with self.db.acquire() as connection:
                 stats = await service_stats.read_all(connection)
-        views = {view.id: view for view in session.worker_views} if session else {}
+        seen = session.worker_views if session else None
+        views = {view.id: view for view in seen or ()}
         found = []
         for member in self._crew.members:
             view = views.get(WorkerId(member.address))

@@ -11,12 +11,11 @@ NEXT_ACTIONS: dict[str, str] = {
     RequestState.COMPUTED: "Wait: it is posted when a batch is worth its gas or a deadline nears.",
     RequestState.POSTING: "Wait for the transaction to be mined and confirmed.",
     RequestState.SETTLED: "Read the answer with `inferd result`.",
-    RequestState.EXPIRED: "Wait for the refund, or call `refund` on the contract; anyone may.",
-    RequestState.REFUNDED: "Withdraw the credited fee with `withdraw` on the contract.",
+    RequestState.EXPIRED: "Wait for the refund, or run `inferd refund`; anyone may.",
+    RequestState.REFUNDED: "Take the credited fee out with `inferd withdraw`.",
     Reason.NO_FREE_SLOT: "Wait for a slot; the owner can add workers or slots.",
     Reason.NO_AVAILABLE_WORKER: "Wait until a worker that serves the model is back.",
-    Reason.GAS_TOO_DEAR_NOW: "Wait for cheaper gas, or raise the fee with `raiseFee`.",
-    Reason.EXPIRED: "Wait for the refund.",
+    Reason.GAS_TOO_DEAR_NOW: "Wait for cheaper gas, or add to the fee with `inferd raise-fee`.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
     Reason.MODEL_UNKNOWN: "Ask for a model that `inferd status` lists; the fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
@@ -36,8 +35,11 @@ _SENTENCES: dict[RequestState, str] = {
 }
 
 
-def why(view: RequestView) -> WhyView:
-    """One plain sentence on where a request is, and what can be done."""
+def why(view: RequestView, posting: str = "") -> WhyView:
+    """One plain sentence on where a request is, and what can be done.
+
+    `posting` is the newest posting decision in words, which a computed result waits for.
+    """
     named = view.sentence is not None and view.state in {
         RequestState.WAITING,
         RequestState.REFUSED,
@@ -47,6 +49,8 @@ def why(view: RequestView) -> WhyView:
     sentence = (
         view.sentence if named and view.sentence else _SENTENCES[view.state].format(**dict(view))
     )
+    if view.state is RequestState.COMPUTED and posting:
+        sentence = f"{sentence} {posting}"
     next_action = NEXT_ACTIONS[
         RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
     ]

@@ -35,9 +35,12 @@ class Dispatcher:
         database: Pool,
         *,
         fence: Fence | None,
-        on_change: Callable[[], None],
+        on_change: Callable[[str], None],
     ) -> None:
-        """`on_change` is called after each commit that ends a lease or stores a result."""
+        """`on_change` is called after each commit that ends a lease or stores a result.
+
+        It is told how: "stored", "not_needed", or a `FailureKind`.
+        """
         self._pool = pool
         self._database = database
         self._fence = fence
@@ -140,7 +143,7 @@ class Dispatcher:
             output_bytes=len(result.output),
             late=not in_time,
         )
-        self._on_change()
+        self._on_change("stored" if stored else "not_needed")
 
     async def _write_failure(
         self, lease: Lease, job: Job, kind: FailureKind, reason: str, until_s: float, log: Any
@@ -161,7 +164,7 @@ class Dispatcher:
         except CONNECTION_LOST as error:
             log.error("failure_not_recorded", error=type(error).__name__)
             return
-        self._on_change()
+        self._on_change(str(kind))
 
     async def _transaction(
         self, write: Callable[[Connection], Awaitable[Any]], until_s: float, log: Any

@@ -103,7 +103,7 @@ def test_a_raw_key_that_is_none(cli: Cli, deployed: Anvil, monkeypatch: pytest.M
 def test_all_bad_settings_are_listed_at_once(cli: Cli) -> None:
     Path("inferd.toml").write_text(
         'rpc_urls = []\nlog_level = "loud"\nsurprise = 1\n[api]\nport = 99999\n'
-        "[requester]\nraw = '0xsecretsecret'\ndev_account = 1\n"
+        "[requester]\nkeystore = 'secretsecret'\ndev_account = 1\n"
     )
 
     outcome = cli("config")

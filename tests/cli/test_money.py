@@ -75,3 +75,21 @@ def test_a_stake_leaves_after_its_delay(registered: Anvil, cli: Cli) -> None:
     taken = cli("worker", "withdraw-stake", "text")
     assert (taken.code, taken.stdout) == (0, "0.1 ether\n"), taken.stderr
     assert cli("worker", "unstake", "text").code == ExitCode.CONFIGURATION
+
+
+def test_a_fee_is_raised_and_comes_back(registered: Anvil, cli: Cli) -> None:
+    ask = ("submit", "--model", "markov", "--prompt", "x", "--fee", "0.01ether", "--anyway")
+    assert cli(*ask, "--deadline", "60s").code == 0
+    raised = cli("raise-fee", "1", "0.02ether", "--json")
+    assert raised.code == 0, raised.stderr
+    assert json.loads(raised.stdout)["fee_wei"] == str(3 * 10**16)
+
+    early = cli("refund", "1")
+    assert early.code == ExitCode.CONFIGURATION
+    assert "pending" in early.stderr
+    _pass_time(registered, 61)
+    assert cli("raise-fee", "1", "0.02ether").code == ExitCode.CONFIGURATION
+    back = cli("refund", "1")
+    assert (back.code, back.stdout) == (0, "0.03 ether\n"), back.stderr
+    assert cli("withdraw").stdout == "0.03 ether\n"
+    assert cli("refund", "1").code == ExitCode.CONFIGURATION

@@ -94,7 +94,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
     backends = (Scripted(), Scripted())
     workers = (a_worker(pool, backends[0], seed=1), a_worker(pool, backends[1], seed=2))
     crowd = WorkerPool(workers)
-    dispatcher = Dispatcher(crowd, pool, fence=no_fence, on_change=lambda: None)
+    dispatcher = Dispatcher(crowd, pool, fence=no_fence, on_change=lambda outcome: None)
     await pool.execute(
         "INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei, gas_limit,"
         " finalized_number) VALUES (1, $1, $2, 1000000000, 30000000, 1)",

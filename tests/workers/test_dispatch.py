@@ -34,7 +34,7 @@ class House:
         self.changes = 0
         self.dispatcher = Dispatcher(self.pool, database, fence=None, on_change=self._changed)
 
-    def _changed(self) -> None:
+    def _changed(self, outcome: str) -> None:
         self.changes += 1
 
     async def serve(self, job: Job, worker: LocalWorker, **lease: int) -> leases.Lease:
@@ -303,10 +303,8 @@ async def test_a_replaced_daemon_writes_nothing_and_says_so(pool: Pool) -> None:
         raise Replaced
 
     worker = a_worker(pool, Scripted())
-    changes: list[None] = []
-    dispatcher = Dispatcher(
-        WorkerPool([worker]), pool, fence=fence, on_change=lambda: changes.append(None)
-    )
+    changes: list[str] = []
+    dispatcher = Dispatcher(WorkerPool([worker]), pool, fence=fence, on_change=changes.append)
     lease = await lease_for(pool, a_job(1), worker.address)
     dispatcher.start(lease, a_job(1))
     with pytest.raises(Replaced):

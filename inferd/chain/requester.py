@@ -259,7 +259,25 @@ async def check_result(
 ) -> CheckedResult:
     """Compares keccak256 of `output` with the digest in the chain's own event.
 
-    Raises DigestMismatch, NotSettled, RequestClosed (refunded or expired), RequestNotFound.
+    Raises DigestMismatch and what `require_result` raises.
+    """
+    event, log = await require_result(rpc, contracts, request_id)
+    digest = digest_of(output)
+    if digest != event.digest:
+        raise DigestMismatch(
+            f"the output of request {request_id} has the digest 0x{digest.hex()}, and the chain"
+            f" says 0x{event.digest.hex()}",
+            help_text="do not use it; ask another node, and tell this one's operator",
+        )
+    return CheckedResult(request_id, digest, event.worker, log.tx_hash, log.block_number)
+
+
+async def require_result(
+    rpc: Rpc, contracts: Contracts, request_id: int
+) -> tuple[InferenceFulfilled, RawLog]:
+    """The event of the request's result.
+
+    Raises NotSettled, RequestClosed (refunded or expired), RequestNotFound.
     """
     status = await read_status(rpc, contracts, request_id)
     if status is ChainStatus.UNKNOWN:
@@ -277,15 +295,7 @@ async def check_result(
         raise RequestClosed(
             f"request {request_id} {what}", help_text="ask again, with a later deadline"
         )
-    event, log = found
-    digest = digest_of(output)
-    if digest != event.digest:
-        raise DigestMismatch(
-            f"the output of request {request_id} has the digest 0x{digest.hex()}, and the chain"
-            f" says 0x{event.digest.hex()}",
-            help_text="do not use it; ask another node, and tell this one's operator",
-        )
-    return CheckedResult(request_id, digest, event.worker, log.tx_hash, log.block_number)
+    return found
 
 
 async def _newest(

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from eth_utils.address import to_checksum_address
 
-from inferd.chain.requester import CheckedResult, check_result
-from inferd.cli.client import NodeClient, NotAnInferdNode
+from inferd.chain.requester import CheckedResult, check_result, require_result
+from inferd.cli.client import NodeClient, NotAnInferdNode, NotFound
 from inferd.cli.output import SCHEMA_VERSION, note, show_bytes, show_json
 from inferd.cli.session import (
     DeployedChain,
@@ -62,7 +62,11 @@ async def _result(session: Session, request_id: int) -> Answer:
 
 async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int) -> Answer:
     """Raises NotFound, DigestMismatch, NotSettled and what the client and the chain raise."""
-    view = await client.result(request_id)
+    try:
+        view = await client.result(request_id)
+    except NotFound:
+        await require_result(chain.rpc, chain.contracts, request_id)  # why there is none
+        raise
     try:
         output = base64.b64decode(view.output_base64, validate=True)
     except binascii.Error:

@@ -19,8 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import structlog
+
 from indexer.database import CONNECTION_LOST, connect
 from indexer.errors import DatabaseUnreachable, OperatorError
+
+_log = structlog.get_logger("postgres")
 
 _SYSTEM_USER = "inferd_postgres"
 _SOCKET_PATH_LIMIT = 100  # sun_path holds 108 bytes
@@ -173,6 +177,7 @@ class EmbeddedPostgres:
             for parent in place.parents:
                 mode = parent.stat().st_mode
                 if not mode & stat.S_IXOTH:
+                    _log.warning("folder_opened_for_postgres", folder=str(parent))
                     parent.chmod(mode | stat.S_IXOTH)
 
 

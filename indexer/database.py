@@ -17,15 +17,16 @@ else:
     Connection = asyncpg.Connection
     Pool = asyncpg.Pool
 
-CONNECTION_LOST = (
+AWAY = (
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     ConnectionError,
-    OSError,
 )
+"""What says beyond doubt that the server is away."""
+
+CONNECTION_LOST = (*AWAY, asyncpg.InterfaceError, OSError)
 """What asyncpg raises when the server goes away, in mid-query or between queries."""
 
 BLOCK_CHANNEL = "inferd_block"

@@ -6,7 +6,7 @@ in hindsight at a constant gas price (Dooly, Goldman, Scott, "TCP dynamic acknow
 STOC 1998). When gas is cheap the fixed cost is small and single results go almost at once.
 
     post when   sum over ready results of age_s * delay_price  >=  fixed_gas * gas price
-    or          a deadline is nearer than guard_s
+    or          a deadline is nearer than guard_s and a block interval, or than two intervals
     or          the batch is full (max_results, max_gas)
     or          a result must travel alone: it goes at once, by itself
 
@@ -15,13 +15,17 @@ would press for a post each time and never leave. With those, and without the wo
 together do not pay for their group, every result added makes a batch more profitable; what remains
 to be checked is the fixed part.
 
-The gas price is the base fee of the block plus the tip. A result whose deadline is past would be
-skipped on chain and is left out; of two results for one request only one is taken.
+Decisions are made once a block, and what is posted now is mined in the next one. So a result waits
+only while the block after the next is within its deadline, and one whose deadline the next block
+will miss is left out for good: it would be skipped on chain, and its gas wasted.
+
+The gas price is the base fee of the block plus the tip; of two results for one request only one is
+taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,7 +47,6 @@ class _Sorted(NamedTuple):
     """May share a transaction and pay for what they add to it."""
     alone: list[ReadyResult]
     """Must travel alone and pay for a transaction of their own."""
-    expired: int
     duplicates: int
     unprofitable: int
 
@@ -55,6 +58,10 @@ class _Posting:
     snapshot: PostingSnapshot
     price_wei: int
     now_s: float
+    urgent_until_s: float
+    """Whose deadline is before this goes now."""
+    in_time: tuple[ReadyResult, ...]
+    too_late: tuple[ReadyResult, ...]
     max_gas: int
     inputs: dict[str, int | float | str]
 
@@ -62,7 +69,7 @@ class _Posting:
         return self.snapshot.gas.of(groups, results) * self.price_wei
 
     def wait(self, reason: PostReason, sentence: str) -> PostingDecision:
-        return PostingDecision(reason, sentence, (), 0, 0, 0, self.inputs)
+        return PostingDecision(reason, sentence, (), 0, 0, 0, self.too_late, self.inputs)
 
     def post(self, reason: PostReason, why: str, results: Sequence[ReadyResult]) -> PostingDecision:
         groups = len({result.worker for result in results})
@@ -76,22 +83,15 @@ class _Posting:
             self.snapshot.gas.of(groups, len(results)),
             cost_wei,
             revenue_wei,
+            self.too_late,
             self.inputs,
         )
 
 
 def decide(snapshot: PostingSnapshot) -> PostingDecision:
     """Which results to post in the next transaction, or why to wait."""
-    rules, block = snapshot.rules, snapshot.block
-    posting = _Posting(
-        snapshot,
-        block.base_fee_wei + rules.priority_fee_wei,
-        max(snapshot.now_s, float(block.timestamp_s)),
-        min(rules.max_gas, block.gas_limit),
-        {"ready": len(snapshot.ready)},
-    )
+    rules, posting = snapshot.rules, _posting(snapshot)
     price_wei, inputs = posting.price_wei, posting.inputs
-    inputs["gas_price_wei"] = price_wei
     if not snapshot.ready:
         return posting.wait(PostReason.NOTHING_READY, "No result is ready.")
     if price_wei > rules.max_fee_per_gas_wei:
@@ -101,15 +101,15 @@ def decide(snapshot: PostingSnapshot) -> PostingDecision:
         )
 
     ready = _sort_out(posting)
-    inputs["expired"] = ready.expired
     inputs["duplicates"] = ready.duplicates
     inputs["unprofitable"] = ready.unprofitable
     if not ready.together and not ready.alone:
         return posting.wait(
-            PostReason.UNPROFITABLE,
+            PostReason.UNPROFITABLE if ready.unprofitable else PostReason.TOO_LATE,
             f"None of the {count(len(snapshot.ready), 'ready result')} can be posted: "
-            f"{ready.unprofitable} earn less than the gas they add, {ready.expired} are past "
-            f"their deadline, {ready.duplicates} are there twice.",
+            f"{ready.unprofitable} earn less than the gas they add, {inputs['expired']} are past "
+            f"their deadline, {inputs['too_late']} would be past it in the next block, "
+            f"{ready.duplicates} are there twice.",
         )
 
     next_alone = min(ready.alone, key=_by_deadline, default=None)
@@ -123,9 +123,33 @@ def decide(snapshot: PostingSnapshot) -> PostingDecision:
     return posting.post(PostReason.NOT_BATCHABLE, "it must travel alone", [next_alone])
 
 
+def _posting(snapshot: PostingSnapshot) -> _Posting:
+    rules, block, interval_s = snapshot.rules, snapshot.block, snapshot.block_interval_s
+    now_s = max(snapshot.now_s, float(block.timestamp_s))
+    next_block_s = max(block.timestamp_s + interval_s, now_s)
+    too_late = sorted((r for r in snapshot.ready if r.deadline_s < next_block_s), key=_by_deadline)
+    expired = sum(r.deadline_s < now_s for r in too_late)
+    price_wei = block.base_fee_wei + rules.priority_fee_wei
+    return _Posting(
+        snapshot,
+        price_wei,
+        now_s,
+        urgent_until_s=max(now_s + rules.guard_s, next_block_s) + interval_s,
+        in_time=tuple(r for r in snapshot.ready if r.deadline_s >= next_block_s),
+        too_late=tuple(too_late),
+        max_gas=min(rules.max_gas, block.gas_limit),
+        inputs={
+            "ready": len(snapshot.ready),
+            "expired": expired,
+            "too_late": len(too_late) - expired,
+            "gas_price_wei": price_wei,
+            "block_interval_s": interval_s,
+        },
+    )
+
+
 def _sort_out(posting: _Posting) -> _Sorted:
-    snapshot = posting.snapshot
-    alive = [r for r in snapshot.ready if r.deadline_s >= posting.now_s]
+    snapshot, alive = posting.snapshot, posting.in_time
     # The best of several results for one request: what earns most, then what came first.
     best: dict[RequestKey, ReadyResult] = {}
     for result in sorted(alive, key=lambda r: (-r.revenue_wei, r.computed_at_s, r.worker)):
@@ -144,7 +168,6 @@ def _sort_out(posting: _Posting) -> _Sorted:
     return _Sorted(
         together,
         alone,
-        expired=len(snapshot.ready) - len(alive),
         duplicates=len(alive) - len(best),
         unprofitable=len(best) - len(together) - len(alone),
     )
@@ -173,12 +196,12 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
     posting.inputs["fixed_cost_wei"] = fixed_wei
     posting.inputs["nearest_deadline_s"] = nearest.deadline_s
 
-    urgent_first = sorted(results, key=lambda r: _urgent_first(r, now_s + rules.guard_s))
-    chosen = _fill(posting, urgent_first)
-    if nearest.deadline_s - now_s < rules.guard_s:
+    urgent = {r for r in results if r.deadline_s < posting.urgent_until_s}
+    chosen = _fill(posting, sorted(results, key=lambda r: _first_then_richest(r, urgent)))
+    if urgent:
         reason = PostReason.DEADLINE_NEAR
-        left_s = nearest.deadline_s - now_s
-        why = f"a deadline is {left_s:.1f} s away, within the guard of {rules.guard_s:.1f} s"
+        left_s, urgent_s = nearest.deadline_s - now_s, posting.urgent_until_s - now_s
+        why = f"a deadline is {left_s:.1f} s away, and what is nearer than {urgent_s:.1f} s goes"
     elif delay_wei >= fixed_wei:
         reason = PostReason.WORTH_IT
         why = f"their delay has cost {eth(delay_wei)}, a transaction's fixed gas {eth(fixed_wei)}"
@@ -193,7 +216,9 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
         )
     if not _pays(posting, chosen):
         # Urgent results that earn little may have taken the places of those that carry the post.
-        chosen = _fill(posting, sorted(results, key=_richest_first))
+        alone_wei = posting.cost_wei(1, 1)
+        carrying = {r for r in urgent if r.revenue_wei >= alone_wei}
+        chosen = _fill(posting, sorted(results, key=lambda r: _first_then_richest(r, carrying)))
     if not _pays(posting, chosen):
         return posting.wait(
             PostReason.UNPROFITABLE,
@@ -237,16 +262,14 @@ def _pays(posting: _Posting, results: Sequence[ReadyResult]) -> bool:
     return bool(results) and revenue_wei >= posting.cost_wei(groups, len(results))
 
 
-def _by_deadline(result: ReadyResult) -> tuple[int, int, bytes]:
-    return result.deadline_s, result.key.id, result.key.commitment
+def _by_deadline(result: ReadyResult) -> tuple[int, int, bytes, WorkerId]:
+    return result.deadline_s, result.key.id, result.key.commitment, result.worker
 
 
-def _richest_first(result: ReadyResult) -> tuple[int, int, bytes]:
-    return -result.revenue_wei, result.key.id, result.key.commitment
-
-
-def _urgent_first(result: ReadyResult, guarded_until_s: float) -> tuple[bool, int, int, bytes]:
-    """Deadlines within the guard first, nearest first; then by revenue."""
-    urgent = result.deadline_s < guarded_until_s
-    value = result.deadline_s if urgent else -result.revenue_wei
-    return not urgent, value, result.key.id, result.key.commitment
+def _first_then_richest(
+    result: ReadyResult, first: Collection[ReadyResult]
+) -> tuple[bool, int, int, bytes]:
+    """Some first, nearest deadline first; then the others by revenue."""
+    preferred = result in first
+    value = result.deadline_s if preferred else -result.revenue_wei
+    return not preferred, value, result.key.id, result.key.commitment

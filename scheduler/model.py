@@ -201,7 +201,7 @@ class PostingRules:
     max_gas: int
     """Upper bound of one transaction's gas."""
     guard_s: float
-    """Post at once when a deadline is nearer than this."""
+    """Post at once when a deadline is nearer than this and one block more."""
     priority_fee_wei: int
     max_fee_per_gas_wei: int
     """Never post above this gas price."""
@@ -216,6 +216,8 @@ class PostingSnapshot:
     ready: tuple[ReadyResult, ...]
     gas: GasModel
     rules: PostingRules
+    block_interval_s: float
+    """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
 
 
 class PostReason(StrEnum):
@@ -224,6 +226,7 @@ class PostReason(StrEnum):
     NOTHING_READY = "nothing_ready"
     ACCUMULATING = "accumulating"
     UNPROFITABLE = "unprofitable"
+    TOO_LATE = "too_late"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
     WORTH_IT = "worth_it"
     DEADLINE_NEAR = "deadline_near"
@@ -241,4 +244,6 @@ class PostingDecision:
     gas_limit_estimate: int
     cost_wei: int
     revenue_wei: int
+    too_late: tuple[ReadyResult, ...] = ()
+    """Left out for good: no block that is still to come is within their deadlines."""
     inputs: Mapping[str, int | float | str] = field(default_factory=dict)

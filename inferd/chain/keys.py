@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
+from eth_utils.address import to_canonical_address
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from indexer.errors import OperatorError
+from indexer.types import Address
 from inferd.chain.anvil import load_anvil_config
 
 if TYPE_CHECKING:
@@ -75,6 +77,25 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
         _log.warning("raw_key", use=use, address=account.address, chain_id=chain_id)
         return account
     return load_anvil_config().account(source.dev_account or 0)
+
+
+def address_of(source: KeySource, chain_id: int, *, use: str) -> Address:
+    """The account's address; a keystore is not decrypted for it. Raises BadKey."""
+    if source.keystore is None:
+        return Address(to_canonical_address(open_account(source, chain_id, use=use).address))
+    try:
+        named = json.loads(source.keystore.read_text())["address"]
+        return Address(to_canonical_address("0x" + named.removeprefix("0x")))
+    except OSError as error:
+        raise BadKey(
+            f"the {use} key cannot be read: {error.filename}: {error.strerror}",
+            help_text="correct the path, or list your accounts as `own_accounts` in [posting]",
+        ) from None
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise BadKey(
+            f"{source.keystore} does not name its address",
+            help_text="list your accounts as `own_accounts` in [posting]",
+        ) from None
 
 
 def _from_keystore(keystore: Path, password_file: Path, use: str) -> LocalAccount:

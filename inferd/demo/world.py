@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,8 @@ async def built(folder: Path, say: Callable[[str], None]) -> AsyncIterator[World
         deployment = await _deploy(settings, rpc)
         say(f"four contracts are deployed since block {deployment.contracts.start_block}")
         await _register(settings, rpc, deployment, say)
-        model = await in_thread(lambda: ensure_smollm2(settings.cache_dir))
+        stop = threading.Event()
+        model = await in_thread(lambda: ensure_smollm2(settings.cache_dir, stop), stop=stop)
         say(f"the text model is in {model.parent}")
         daemon, log = _start_daemon(folder)
         stack.push_async_callback(_stop_daemon, daemon)

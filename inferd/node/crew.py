@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Pool
 from indexer.types import Address, Contracts
-from inferd.chain.keys import open_account
+from inferd.chain.keys import BadKey, open_account
 from inferd.node.settings import Settings, WorkerSettings
 from inferd.node.threads import in_thread
 from inferd.protocol.request import ModelId, model_id
@@ -84,6 +86,12 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
         open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
         for worker in settings.workers
     ]
+    for address, uses in Counter(account.address for account in keys).items():
+        if uses > 1:
+            raise BadKey(
+                f"{uses} workers have the key of {address}",
+                help_text="give each its own: a worker is known by its key",
+            )
     async with contextlib.AsyncExitStack() as stack:
         members = []
         for worker, account in zip(settings.workers, keys, strict=True):
@@ -97,7 +105,8 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
 async def _backend(worker: WorkerSettings, settings: Settings) -> Backend:
     match worker.backend:
         case "llamacpp":
-            path = await in_thread(lambda: ensure_smollm2(settings.cache_dir))
+            stop = threading.Event()
+            path = await in_thread(lambda: ensure_smollm2(settings.cache_dir, stop), stop=stop)
             file = ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
             return LlamaCppBackend(file, name=worker.model, slots=worker.slots)
         case "wordllama":

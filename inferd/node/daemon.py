@@ -21,7 +21,7 @@ import structlog
 from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
-from indexer.database import CONNECTION_LOST, Pool, open_pool
+from indexer.database import AWAY, CONNECTION_LOST, Pool, open_pool
 from indexer.errors import DatabaseUnreachable, ExitCode, RpcUnreachable, TemporaryError
 from indexer.rpc import Rpc, RpcError
 from inferd.chain.keys import open_account
@@ -37,7 +37,7 @@ from inferd.node.session import Session
 from inferd.node.settings import Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
-from inferd.node.supervise import CrashLoop, SessionEnded, first_cause
+from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.protocol.deployment import Deployment, load_deployment
 
 _FIRST_BACKOFF_S = 0.2
@@ -152,10 +152,17 @@ class Node:
                     self.api.db = self.status.db = db
                     self.health.clear("database_unreachable")
                     await self._lead(db)
-            except (SessionEnded, TemporaryError, RpcError, *CONNECTION_LOST) as error:
+            except (
+                SessionEnded,
+                LostLeadership,
+                TemporaryError,
+                RpcError,
+                *CONNECTION_LOST,
+                *PASSING,
+            ) as error:
                 self._session_ended(error)
                 if self.health.role == "leader":
-                    self._count_broken_session()
+                    self._count_broken_session(error)
                 self._become("starting")
                 self._tell_why(error)
             finally:
@@ -186,8 +193,14 @@ class Node:
         SESSION_ENDS.inc()
         log.warning("session_ended", error=f"{type(error).__name__}: {error}")
 
-    def _count_broken_session(self) -> None:
-        """A database that flaps is one thing; sessions that all break on a healthy one another."""
+    def _count_broken_session(self, error: BaseException) -> None:
+        """A database that is away is one thing; sessions that all break on a healthy one another.
+
+        Raises CrashLoop.
+        """
+        cause = error.__cause__ or error
+        if isinstance(cause, (*PASSING, *AWAY, LostLeadership, TemporaryError, RpcError)):
+            return
         now_s = time.monotonic()
         self._broken_sessions.append(now_s)
         if (
@@ -204,7 +217,9 @@ class Node:
             self.health.raise_problem("rpc_unreachable", str(error))
         elif isinstance(error, TemporaryError) and not isinstance(error, DatabaseUnreachable):
             self.health.raise_problem("starting", f": {error.message}")
-        elif not isinstance(error.__cause__, LostLeadership):
+        elif not isinstance(error, LostLeadership) and not isinstance(
+            error.__cause__, LostLeadership
+        ):
             self.health.raise_problem("database_unreachable", type(error).__name__)
 
 

@@ -20,6 +20,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "No RPC endpoint answers: {detail}.",
         "Start it; the node goes on by itself.",
     ),
+    "indexing_stalled": (
+        "The indexer has not moved for {detail} s.",
+        "Look at the endpoint and at PostgreSQL: one of them takes questions and does not answer.",
+    ),
     "indexing_behind": (
         "The tables are {detail} blocks behind the chain.",
         "Wait for the backfill; if the lag grows, look at the endpoint's latency.",
@@ -60,8 +64,8 @@ class Health:
         """Another role: what was in the way of the last one says nothing about this one."""
         self.role = role
         self.problems.clear()
-        if role != "leader":
-            self.raise_problem(role)
+        # A leader has everything to check first: it is ready when it has seen that it works.
+        self.raise_problem("standby" if role == "standby" else "starting")
 
     def raise_problem(self, code: str, detail: str = "") -> None:
         self.problems[code] = problem(code, detail)

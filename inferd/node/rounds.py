@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +45,8 @@ class Rounds:
     """Model names by id."""
     fence: Fence
     bell: Wakeup
+    may_decide: Callable[[], bool]
+    """False while the tables are behind the chain."""
     _kept: dict[RequestKey, Reason] = field(default_factory=dict)
     _offers: frozenset[tuple[bytes, bytes, int]] | None = None
 
@@ -51,7 +54,8 @@ class Rounds:
         """For ever; a round that takes longer than a block makes the next one see the newest."""
         while True:
             await self.bell.wait()
-            await self.round()
+            if self.may_decide():
+                await self.round()
 
     async def round(self) -> Plan | None:
         """One round; None before the first indexed block."""
@@ -116,7 +120,7 @@ class Rounds:
                 int((time.perf_counter() - started) * 1e6),
             )
             await _insert_decisions(connection, round_id, decided, news)
-            await _insert_refusals(connection, decided)
+            await _insert_refusals(connection, decided, snapshot)
             jobs = await self._load_jobs(connection, decided.assigned)
             granted = []
             for decision in decided.assigned:
@@ -132,7 +136,10 @@ class Rounds:
                     lease_ms=decision.lease_ms or 0,
                 )
                 granted.append((lease, job))
-        for decision in (*decided.assigned, *news, *decided.refused):
+        for reason, count in Counter(str(kept.reason) for kept in news).items():
+            DECISIONS.labels(reason).inc(count)
+            log.info("kept", block_number=decided.block.number, reason=reason, requests=count)
+        for decision in (*decided.assigned, *decided.refused):
             DECISIONS.labels(str(decision.reason)).inc()
             log.info(
                 "decided",
@@ -209,16 +216,21 @@ async def _insert_decisions(
     )
 
 
-async def _insert_refusals(connection: Connection, decided: Plan) -> None:
+async def _insert_refusals(connection: Connection, decided: Plan, snapshot: Snapshot) -> None:
+    deadlines_s = {request.key: request.deadline_s for request in snapshot.requests}
     await connection.executemany(
         """
-        INSERT INTO node.refusal (request_id, commitment, reason, sentence, block_number)
-        VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+        INSERT INTO node.refusal
+            (request_id, commitment, deadline_s, reason, sentence, block_number)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (request_id, commitment) DO UPDATE
+            SET deadline_s = $3, reason = $4, sentence = $5, block_number = $6, decided_at = now()
         """,
         [
             (
                 decision.key.id,
                 decision.key.commitment,
+                deadlines_s[decision.key],
                 str(decision.reason),
                 decision.sentence,
                 decided.block.number,

@@ -55,12 +55,16 @@ def announced(listener: socket.socket, data_dir: Path) -> Iterator[None]:
     data_dir.mkdir(parents=True, exist_ok=True)
     place = data_dir / "api.json"
     whole = place.with_suffix(".new")
-    whole.write_text(json.dumps({"url": url_of(listener)}) + "\n")
+    text = json.dumps({"url": url_of(listener)}) + "\n"
+    whole.write_text(text)
     whole.replace(place)
     try:
         yield
     finally:
-        place.unlink(missing_ok=True)
+        # Another daemon on this folder may have written its own meanwhile.
+        with contextlib.suppress(OSError):
+            if place.read_text() == text:
+                place.unlink()
 
 
 async def serve(app: FastAPI, listener: socket.socket) -> None:

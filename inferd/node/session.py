@@ -7,12 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 import structlog
+from eth_utils.address import to_canonical_address
 
 from indexer.database import Connection, Pool
 from indexer.follow import Indexer
 from indexer.store import load_cursor
 from indexer.types import Address, Hash32
-from inferd.node.leader import Leadership
+from inferd.chain.keys import address_of
+from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from inferd.node.daemon import Node
 
 _MONITOR_INTERVAL_S = 0.5
+_DECIDE_WITHIN_BLOCKS = 3
 
 log = structlog.get_logger("node")
 
@@ -43,9 +46,11 @@ class Session:
         self._node = node
         self._db = db
         self._leadership = leadership
+        signer = LocalSigner(node.poster)
         self._round_bell, self._settle_bell = Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
+        self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
         self.worker_views: tuple[WorkerView, ...] | None = None
         """As the last round saw them; None before the first."""
         self.indexer = Indexer(
@@ -64,9 +69,9 @@ class Session:
             rpc=node.rpc,
             db=db,
             contracts=contracts,
-            signer=LocalSigner(node.poster),
+            signer=signer,
             sign_group=self._workers.sign_group,
-            settings=settlement_settings(settings, node.facts, node.crew.addresses),
+            settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,
         )
         self.rounds = Rounds(
@@ -77,8 +82,20 @@ class Session:
             names=node.crew.names,
             fence=leadership.fence,
             bell=self._round_bell,
+            may_decide=lambda: self.caught_up,
         )
         self.upkeep = Upkeep(db, leadership.fence, on_expiry=self._ring_both)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the tables tell of the chain as it is now: decisions on an old picture would
+        compute and post again what was settled long ago."""
+        index = self.indexer.status
+        return (
+            index.last_progress_monotonic is not None
+            and index.indexed is not None
+            and index.lag_blocks <= _DECIDE_WITHIN_BLOCKS
+        )
 
     async def run(self) -> None:
         """Until cancelled. Raises SessionEnded, or what only a person can mend."""
@@ -96,7 +113,7 @@ class Session:
             ):
                 self._ring_both()
                 for name, work in (
-                    ("leadership", self._leadership.watch),
+                    ("leadership", self._watch_leadership),
                     ("indexer", self.indexer.run),
                     ("rounds", self.rounds.run),
                     ("dispatch", self.dispatcher.watch),
@@ -110,6 +127,15 @@ class Session:
         finally:
             await self.dispatcher.close()
 
+    async def _watch_leadership(self) -> None:
+        try:
+            await self._leadership.watch()
+        except LostLeadership:
+            # The server may hang: a rollback sent to it would never be answered, and the end of
+            # this session would wait for it for ever.
+            self._db.terminate()
+            raise
+
     def _lease_ended(self, outcome: str) -> None:
         RESULTS.labels(outcome).inc()
         self._ring_both()
@@ -121,6 +147,8 @@ class Session:
     async def _settle(self) -> None:
         while True:
             await self._settle_bell.wait()
+            if not self.caught_up:
+                continue
             async with self._db.acquire() as connection:
                 head = await load_cursor(connection)
             if head is not None:
@@ -128,7 +156,7 @@ class Session:
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         scheduling = self._node.settings.scheduling
-        self.worker_views = await self._workers.views(connection, self._node.crew.addresses)
+        self.worker_views = await self._workers.views(connection, self._own_accounts)
         return RoundInputs(
             workers=self.worker_views,
             gas=await self.settlement.gas_model(),
@@ -139,6 +167,7 @@ class Session:
                 gas_margin=scheduling.gas_margin,
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
+                priority_fee_wei=self.settlement.status.tip_wei,
             ),
             now_s=time.time(),
         )
@@ -149,14 +178,31 @@ class Session:
             await asyncio.sleep(_MONITOR_INTERVAL_S)
 
 
+def own_accounts(settings: Settings, chain_id: int, poster: Address) -> frozenset[Address]:
+    """The accounts whose money is the operator's. Raises BadKey."""
+    named = settings.posting.own_accounts
+    if named is not None:
+        return frozenset(Address(to_canonical_address(account)) for account in named)
+    return frozenset(
+        {
+            poster,
+            *(
+                address_of(worker.owner, chain_id, use=f"owner of worker {worker.name}")
+                for worker in settings.workers
+                if worker.owner is not None
+            ),
+        }
+    )
+
+
 def settlement_settings(
-    settings: Settings, facts: ChainFacts, own_workers: frozenset[Address]
+    settings: Settings, facts: ChainFacts, own: frozenset[Address]
 ) -> SettlementSettings:
     """The operator's choices in settlement's own units."""
     posting = settings.posting
     return SettlementSettings(
         poster_bps=facts.poster_bps,
-        own_workers=own_workers,
+        own_accounts=own,
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,
         max_fee_per_gas_wei=posting.max_fee_gwei * Gwei,
@@ -166,4 +212,6 @@ def settlement_settings(
         max_gas=posting.max_gas,
         refunds=posting.refund_expired,
         refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * Gwei,
+        refund_min_fee_ratio=posting.refund_min_fee_ratio,
+        refund_budget_wei_per_day=posting.refund_budget_gwei_per_day * Gwei,
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
+from eth_utils.address import is_address, is_hex_address
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -70,7 +71,7 @@ class SchedulingSettings(_Section):
     expected_batch: int = Field(1, ge=1)
     """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
     little traffic; with much, a larger one admits fees that only pay in company."""
-    max_attempts: int = Field(3, ge=1)
+    max_attempts: int = Field(8, ge=1)
     """Leases that may fail before a request is given up."""
 
 
@@ -84,7 +85,8 @@ class PostingSettings(_Section):
     max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
     """Gas limit of one transaction, at most."""
     guard_s: float = Field(6.0, gt=0)
-    """A result whose deadline is nearer than this is posted at once."""
+    """A result whose deadline is nearer than this and one block more, or than two blocks, is
+    posted at once."""
     max_fee_gwei: int = Field(200, ge=1)
     """The most a unit of gas may cost, replacements included; above it results wait."""
     confirmations: int = Field(2, ge=1)
@@ -95,12 +97,28 @@ class PostingSettings(_Section):
     """Refund expired requests as a service, at this operator's cost."""
     refund_max_fee_gwei: int = Field(20, ge=1)
     """The most a unit of gas may cost for refunds; above it they wait."""
+    refund_min_fee_ratio: float = Field(1.0, ge=0)
+    """How many times its share of the refund's gas a fee must be. Smaller ones are left to their
+    requesters, who can call `refund` themselves."""
+    refund_budget_gwei_per_day: int = Field(50_000_000, ge=0)
+    """Most that refunds may cost in any 24 hours, in gwei of gas."""
+    own_accounts: tuple[str, ...] | None = None
+    """Addresses whose money is yours: where one of them owns a worker, its share of a fee counts as
+    revenue. Without it: the poster, and the owners that `[[workers]]` names."""
+
+    @field_validator("own_accounts")
+    @classmethod
+    def _addresses(cls, accounts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for account in accounts or ():
+            if not (is_hex_address(account) and is_address(account)):
+                raise ValueError(f"{account} is no address of 0x and 40 hex digits")
+        return accounts
 
 
 class WorkerSettings(_Section):
     """A worker inside this process."""
 
-    name: str = Field(pattern=r"[a-z0-9-]{1,32}")
+    name: str = Field(pattern=r"^[a-z0-9-]{1,32}$")
     """For logs and commands; nothing on chain knows it."""
     backend: Literal["llamacpp", "wordllama", "markov"]
     """What runs the model: SmolLM2-135M, embeddings, or a toy without weights."""
@@ -166,8 +184,11 @@ class Settings(BaseSettings):
         if not urls:
             raise ValueError("name at least one endpoint")
         for url in urls:
-            if urlsplit(url).scheme not in {"http", "https"}:
+            parts = urlsplit(url)
+            if parts.scheme not in {"http", "https"}:
                 raise ValueError("an endpoint starts with http:// or https://")
+            if not parts.hostname or parts.port == 0:
+                raise ValueError("an endpoint has a host, and a port that is not 0")
         return urls
 
     @field_validator("workers")
@@ -279,10 +300,13 @@ def printable(settings: Settings) -> dict[str, Any]:
 
 def without_credentials(url: str) -> str:
     """The URL with user, password, path and query masked: providers put keys into all of them."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.port:
-        host += f":{parts.port}"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.port:
+            host += f":{parts.port}"
+    except ValueError:
+        return "(unreadable address)"
     hidden = "/…" if parts.path.strip("/") or parts.query else ""
     return urlunsplit((parts.scheme, host, "", "", "")) + hidden
 

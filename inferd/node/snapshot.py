@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery, InputKind
+from inferd.settlement.intervals import load_block_interval_s
 from scheduler.model import (
     Block,
     GasModel,
@@ -21,6 +22,12 @@ from scheduler.model import (
 )
 
 _RECENT_FEES = 256
+_INCLUSION_BLOCKS = 2
+
+# Computed once more is what has no result that the contract would take (its worker is enabled and
+# staked, and it was not given up) and is in no transaction. After the n-th failure a request rests
+# for 2^(n-1) seconds, or a quarter of its time left: a back end that restarts must not use up all
+# attempts within a second.
 
 _PENDING = """
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
@@ -30,6 +37,7 @@ _PENDING = """
     LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE state <> 'active' AND counts) AS attempts,
                array_agg(DISTINCT worker) FILTER (WHERE counts) AS tried,
+               max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
                min(failure) FILTER (WHERE failure LIKE 'bad_input: %') AS bad_input,
                bool_or(state = 'active') AS leased
         FROM (SELECT *, coalesce(failure, '') !~ '^(busy|abandoned): ' AS counts
@@ -37,10 +45,21 @@ _PENDING = """
     ) l ON true
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
-      AND NOT EXISTS (SELECT FROM node.result
-                      WHERE request_id = r.id AND commitment = r.commitment)
+      AND NOT EXISTS (SELECT FROM node.result n
+                      JOIN chain.worker w ON w.signer = n.worker AND w.enabled AND w.staked
+                      WHERE n.request_id = r.id AND n.commitment = r.commitment
+                        AND NOT EXISTS (SELECT FROM node.tx_item i
+                                        WHERE i.request_id = n.request_id
+                                          AND i.commitment = n.commitment
+                                          AND i.worker = n.worker AND i.outcome = 'abandoned'))
+      AND NOT EXISTS (SELECT FROM node.tx_item i
+                      WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
       AND NOT EXISTS (SELECT FROM node.refusal
-                      WHERE request_id = r.id AND commitment = r.commitment)
+                      WHERE request_id = r.id AND commitment = r.commitment
+                        AND deadline_s = r.deadline_s)
+      AND (l.failed_at IS NULL OR l.bad_input IS NOT NULL OR l.failed_at <= clock_timestamp()
+           - interval '1 second' * least(power(2, l.attempts - 1),
+                                         greatest(0, r.deadline_s - $1) / 4.0))
     ORDER BY r.id
 """
 
@@ -62,7 +81,8 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
     )
     if cursor is None:
         return None
-    rows = await connection.fetch(_PENDING)
+    interval_s = await load_block_interval_s(connection)
+    rows = await connection.fetch(_PENDING, cursor["timestamp_s"])
     fees = await connection.fetch(
         "SELECT fee_wei FROM chain.request ORDER BY id DESC LIMIT $1", _RECENT_FEES
     )
@@ -78,9 +98,15 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
         requests=tuple(_request(row) for row in rows),
         workers=inputs.workers,
         gas=inputs.gas,
-        rules=inputs.rules,
+        rules=_on_blocks(inputs.rules, interval_s),
         recent_fees_wei=tuple(sorted(row["fee_wei"] for row in fees)),
     )
+
+
+def _on_blocks(rules: Rules, interval_s: float) -> Rules:
+    """What is ready between two blocks is decided on at once, and mined in the next; one more
+    block is for the wait in company. Less than that before its deadline nothing is begun."""
+    return replace(rules, inclusion_s=max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s))
 
 
 def unsupported(delivery: int, quorum: int, input_kind: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from eth_utils.address import to_checksum_address
@@ -20,12 +21,7 @@ from scheduler.model import WorkerId
 if TYPE_CHECKING:
     from inferd.node.session import Session
 
-# What passes by itself within a block or two is no problem to report.
-_REPORTED_PAUSES = (
-    PausedReason.INSUFFICIENT_FUNDS,
-    PausedReason.GAS_PRICE_OVER_CAP,
-    PausedReason.TRANSACTION_REFUSED,
-)
+_STALLED_S = 10
 
 
 class StatusReader:
@@ -45,12 +41,22 @@ class StatusReader:
     def observe(self, session: Session) -> None:
         """Brings health and gauges up to date; called twice a second while leading."""
         index, settlement, health = session.indexer.status, session.settlement.status, self._health
+        moved = index.last_progress_monotonic
+        health.set(
+            "starting", moved is None or (session.caught_up and session.worker_views is None)
+        )
+        still_s = 0 if moved is None else int(time.monotonic() - moved)
+        health.set("indexing_stalled", still_s > _STALLED_S, str(still_s))
         away = not index.rpc_ok and index.last_error is not None
         health.set("rpc_unreachable", away, index.last_error or "")
         lag = index.lag_blocks or 0
         health.set("indexing_behind", lag > self._settings.index.max_lag_blocks, str(lag))
-        for reason in _REPORTED_PAUSES:
-            detail = settlement.last_error or "see the log"
+        details = {
+            PausedReason.INSUFFICIENT_FUNDS: f"it holds {settlement.balance_wei} wei",
+            PausedReason.GAS_PRICE_OVER_CAP: settlement.posting,
+            PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
+        }
+        for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))

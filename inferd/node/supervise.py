@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import ClassVar
 
+import asyncpg
 import structlog
 
 from indexer.database import CONNECTION_LOST
@@ -19,6 +20,16 @@ from inferd.node.metrics import TASK_CRASHES
 _MAX_CRASHES = 5
 _CRASH_WINDOW_S = 300.0
 _MAX_BACKOFF_S = 10.0
+
+# What a server refuses today and does tomorrow: no room, no memory, no time, a rival's lock.
+PASSING = (
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.ObjectInUseError,
+    asyncpg.LockNotAvailableError,
+)
 
 log = structlog.get_logger("node")
 
@@ -53,7 +64,7 @@ async def keep_running(
         try:
             await work()
             raise RuntimeError(f"the {name} task returned")
-        except (LostLeadership, DatabaseUnreachable, *CONNECTION_LOST) as error:
+        except (LostLeadership, DatabaseUnreachable, *CONNECTION_LOST, *PASSING) as error:
             raise SessionEnded(f"{name}: {type(error).__name__}: {error}") from error
         except TemporaryError as error:
             log.warning("task_waits", task=name, code=error.code, error=error.message)

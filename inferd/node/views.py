@@ -9,7 +9,9 @@ from indexer.database import Connection
 from inferd.node.api_models import RequestState, RequestView
 
 _SELECT = """
-    SELECT r.*,
+    SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.deadline_s, r.cancel_requested,
+           r.created_at_s, r.created_block, r.created_tx_hash, r.status, r.worker, r.digest,
+           r.settled_block, r.settled_tx_hash,
            c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
@@ -34,6 +36,7 @@ _SELECT = """
     ) tries
     LEFT JOIN node.refusal refusal
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
+           AND refusal.deadline_s = r.deadline_s
     LEFT JOIN LATERAL (
         SELECT kind, reason, sentence FROM node.decision
         WHERE request_id = r.id AND commitment = r.commitment ORDER BY id DESC LIMIT 1

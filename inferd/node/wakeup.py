@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from indexer.database import BLOCK_CHANNEL, connect
+from indexer.errors import DatabaseUnreachable
 
 _QUIET_S = 5.0
 
@@ -16,14 +17,27 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._broken = False
 
     def ring(self) -> None:
         self._event.set()
 
+    def break_off(self) -> None:
+        """Nothing rings it any more."""
+        self._broken = True
+        self._event.set()
+
     async def wait(self) -> None:
-        """Until rung, or for 5 s: a lost notification delays work, it does not stop it."""
+        """Until rung, or for 5 s: a lost notification delays work, it does not stop it.
+
+        Raises DatabaseUnreachable once the connection that rings it is gone.
+        """
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), _QUIET_S)
+        if self._broken:
+            raise DatabaseUnreachable(
+                "the connection that tells of new blocks ended", help_text="it is made again"
+            )
         self._event.clear()
 
 
@@ -36,7 +50,12 @@ async def rung_by_blocks(url: str, *bells: Wakeup) -> AsyncIterator[None]:
         for bell in bells:
             bell.ring()
 
+    def lost(_: object) -> None:
+        for bell in bells:
+            bell.break_off()
+
     try:
+        connection.add_termination_listener(lost)
         await connection.add_listener(BLOCK_CHANNEL, ring)
         yield
     finally:

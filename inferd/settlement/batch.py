@@ -68,21 +68,22 @@ class DecisionsToAnchor:
 async def load_ready(
     pool: Pool, head: BlockRef, settings: SettlementSettings
 ) -> list[StoredResult]:
-    """Of each request the result that came first, nearest deadlines first.
+    """All that the contract would take now, nearest deadlines first, then what came first.
 
-    One that failed in a transaction before travels alone, so that it can spoil no other; one that
-    was given up is left out.
+    That is: of workers that are enabled and staked, and not given up. A request can have several.
+    One that failed in a transaction before travels alone, so that it can spoil no other.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT DISTINCT ON (r.deadline_s, r.id) r.id, r.commitment, r.fee_wei, r.deadline_s,"
-            " r.batchable, n.worker, n.digest, n.signature,"
+            "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable,"
+            " n.worker, n.digest, n.signature, w.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
             " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
             "         AND commitment = r.commitment AND worker = n.worker"
             "         AND outcome = ANY($3::text[])) AS suspect"
             " FROM chain.request r"
             " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
+            " JOIN chain.worker w ON w.signer = n.worker AND w.enabled AND w.staked"
             " WHERE r.status = 'pending' AND r.deadline_s > $1"
             " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment"
@@ -100,7 +101,7 @@ async def load_ready(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
             fee_wei=row["fee_wei"],
-            revenue_wei=revenue_of(row["fee_wei"], worker, settings),
+            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
             deadline_s=row["deadline_s"],
             computed_at_s=row["computed_at_s"],
             batchable=row["batchable"] and not row["suspect"],
@@ -110,9 +111,10 @@ async def load_ready(
     return found
 
 
-def revenue_of(fee_wei: int, worker: Address, settings: SettlementSettings) -> int:
-    """What posting a result earns this operator: the poster's share, and the rest if its own."""
-    return fee_wei if worker in settings.own_workers else fee_wei * settings.poster_bps // _BPS
+def revenue_of(fee_wei: int, owner: Address, settings: SettlementSettings) -> int:
+    """What posting a result earns this operator, in wei: the poster's share, and all of it where
+    the worker's owner is one of the operator's accounts."""
+    return fee_wei if owner in settings.own_accounts else fee_wei * settings.poster_bps // _BPS
 
 
 async def build_groups(
@@ -124,22 +126,24 @@ async def build_groups(
 ) -> list[Group]:
     """One group per worker under a fresh signature; a single result has its own already.
 
-    Where a worker does not sign, its results go as one group each: dearer, and never lost.
+    All workers are asked at once. Where one does not sign, its results go as one group each:
+    dearer, and never lost.
     """
     by_worker: dict[Address, list[StoredResult]] = {}
     for result in sorted(results, key=lambda r: r.item.request_id):
         by_worker.setdefault(result.worker, []).append(result)
-    groups: list[Group] = []
-    for worker, theirs in sorted(by_worker.items()):
+
+    async def groups_of(worker: Address) -> list[Group]:
+        theirs = by_worker[worker]
         items = tuple(result.item for result in theirs)
-        signature = None
         if len(theirs) > 1:
             signature = await _signed(worker, pack_items(items), sign_group, domain, timeout_s)
-        if signature is not None:
-            groups.append(Group(worker, items, signature))
-        else:
-            groups += [Group(worker, (result.item,), result.signature) for result in theirs]
-    return groups
+            if signature is not None:
+                return [Group(worker, items, signature)]
+        return [Group(worker, (result.item,), result.signature) for result in theirs]
+
+    made = await asyncio.gather(*map(groups_of, sorted(by_worker)))
+    return [group for groups in made for group in groups]
 
 
 def post_calldata(groups: Sequence[Group], decisions_root: Hash32) -> bytes:

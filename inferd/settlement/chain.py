@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol
 
 from indexer.database import Pool
 from indexer.errors import RpcUnreachable
-from indexer.rpc import FeeHistory, Header, Receipt, RpcError
+from indexer.rpc import FeeHistory, Header, Receipt, RpcError, RpcMalformed
+from indexer.rpc.wire import quantity
 from indexer.types import Address, BlockRef, Hash32, Wei
 from scheduler.gas import base_fee_bound, next_base_fee
 
@@ -17,6 +18,7 @@ RPC_TROUBLE = (RpcUnreachable, RpcError)
 
 _TIP_BLOCKS = 10
 _TIP_PERCENTILE = 50.0
+_NONCE_LIMIT = 2**63
 
 
 class ChainRpc(Protocol):
@@ -122,4 +124,10 @@ async def _suggested_tip(rpc: ChainRpc) -> int:
 
 async def _nonce_at(rpc: ChainRpc, sender: Address, block: object) -> int:
     answer = await rpc.request("eth_getTransactionCount", ["0x" + sender.hex(), block])
-    return int(answer, 16)
+    try:
+        return quantity(answer, _NONCE_LIMIT)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RpcMalformed(
+            f"the endpoint gave a nonce that cannot be read: {str(error)[:100]}",
+            help_text="it is retried; if it stays so, use another endpoint",
+        ) from None

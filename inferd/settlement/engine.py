@@ -18,9 +18,9 @@ from inferd.settlement.keys import TransactionSigner
 from inferd.settlement.launch import Launcher
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
-from inferd.settlement.records import Intent
+from inferd.settlement.records import Attempt
 from inferd.settlement.refunding import Refunder
-from inferd.settlement.sending import Sender
+from inferd.settlement.sending import Sender, pause_of
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.signing import Signing
 from inferd.settlement.state import IntentState
@@ -57,14 +57,23 @@ class Settlement:
         self._outbox = self._outbox_of(signer.address)
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
-        launcher = Launcher(rpc, self._outbox, signing, sender, signer.address, self.status)
-        self._gaps = GapFiller(self._outbox, sender, launcher, contracts, settings)
+        launcher = Launcher(
+            rpc,
+            self._outbox,
+            signing,
+            sender,
+            signer.address,
+            contracts,
+            self.status,
+            settings.max_gas,
+        )
+        self._gaps = GapFiller(self._outbox, sender, launcher, settings)
         self._follower = Follower(
-            rpc, db, self._outbox, sender, signing, contracts, settings, self.status
+            rpc, db, self._outbox, sender, launcher, contracts, settings, self.status
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
         self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
-        self._refunder = Refunder(db, launcher, contracts, settings)
+        self._refunder = Refunder(db, launcher, contracts, settings, self.status)
 
     async def step(self, head: BlockRef) -> None:
         """Once per block, when its rows are committed, and again when results become ready.
@@ -91,6 +100,7 @@ class Settlement:
         settings = self._settings
         sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
         self.status.balance_wei = sight.balance_wei
+        self.status.tip_wei = sight.tip_wei
         await self._follow_former_keys(head)
         live = await self._outbox.live()
         if await self._gaps.fill(live, sight):
@@ -99,18 +109,23 @@ class Settlement:
         waiting = [intent for intent in live if intent.state in _UNMINED]
         self.status.in_flight = len(waiting)
         slots = settings.max_in_flight - len(waiting)
-        if _is_stalled(waiting):
+        stalled = [i for i in waiting if i.state is IntentState.SIGNED]
+        if stalled:
             # What comes later cannot be mined before it: no new nonces behind it.
             slots = 0
+            self._say_why(stalled[0].attempts[-1])
         slots -= await self._poster.post(sight, slots)
         no_refund_yet = not any(intent.kind == "refund" for intent in live)
         if settings.refunds and no_refund_yet and slots > 0:
             slots -= await self._refunder.refund(sight)
-        if not _is_stalled(waiting):
+        if not stalled:
             self.status.in_flight = settings.max_in_flight - slots
 
     async def _follow_former_keys(self, head: BlockRef) -> None:
-        """What an earlier key of this operator signed is still on its way, and holds its items."""
+        """What an earlier key of this operator signed is still on its way, and holds its items.
+
+        Its troubles hold up nothing of the present key: they are no reason to say it paused.
+        """
         confirmations = self._settings.confirmations
         for address in await self._outbox.other_senders():
             if address not in self._former:
@@ -130,12 +145,15 @@ class Settlement:
             outbox, follower = self._former[address]
             sight = await look(self._rpc, self._pool, address, head, confirmations)
             await follower.follow(await outbox.live(), sight)
+        self.status.noticed = None
+        self.status.last_error = None
+
+    def _say_why(self, attempt: Attempt) -> None:
+        """Nothing passes these bytes: the operator must see what is in their way."""
+        self.status.noticed = self.status.noticed or pause_of(attempt)
+        self.status.last_error = self.status.last_error or attempt.error
 
     def _outbox_of(self, address: Address) -> Outbox:
         return Outbox(
             self._pool, chain_id=self._contracts.chain_id, sender=address, fence=self._fence
         )
-
-
-def _is_stalled(waiting: list[Intent]) -> bool:
-    return any(intent.state is IntentState.SIGNED for intent in waiting)

@@ -11,13 +11,23 @@ from indexer.database import Pool
 from indexer.rpc import Receipt
 from indexer.types import Contracts
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
+from inferd.settlement.errors import SendError
 from inferd.settlement.fees import Fees, first_fees, replacement_fees
+from inferd.settlement.launch import Launcher, gas_cap
 from inferd.settlement.outbox import GasObservation, ItemKey, Outbox
-from inferd.settlement.receipts import REVERTED, SETTLED, item_outcomes, posted_groups
-from inferd.settlement.records import Attempt, Intent
+from inferd.settlement.receipts import (
+    NOT_WANTED,
+    OUT_OF_GAS,
+    REFUSED,
+    REVERTED,
+    SETTLED,
+    item_outcomes,
+    posted_groups,
+    ran_out_of_gas,
+)
+from inferd.settlement.records import Attempt, Intent, Payload
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.signing import Signing
 from inferd.settlement.state import (
     LIVE,
     Act,
@@ -29,7 +39,7 @@ from inferd.settlement.state import (
 )
 
 _log = structlog.get_logger("settlement")
-_MAX_ACTIONS = 6
+_MAX_ACTIONS = 9
 
 
 @dataclass(slots=True)
@@ -40,11 +50,16 @@ class _Evidence:
     """In canonical blocks at or below the head."""
     known: set[bytes]
     wanted: bool
-    """The items of an intent that was never signed are still worth it."""
+    """Its items are worth a transaction: all of them before it is signed, any of them later."""
+    hopeless: bytes | None
+    """The newest attempt's hash, where it was refused for too many blocks."""
+    reachable: bool
+    noop: Payload | None
+    """What can be signed for the nonce instead; only looked for where it may be needed."""
 
 
 class Follower:
-    """Without `signing`, as for a key that is no longer here, stored bytes are sent and followed,
+    """Without `launcher`, as for a key that is no longer here, stored bytes are sent and followed,
     and nothing is signed."""
 
     def __init__(
@@ -53,7 +68,7 @@ class Follower:
         pool: Pool,
         outbox: Outbox,
         sender: Sender,
-        signing: Signing | None,
+        launcher: Launcher | None,
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
@@ -62,7 +77,7 @@ class Follower:
         self._pool = pool
         self._outbox = outbox
         self._sender = sender
-        self._signing = signing
+        self._launcher = launcher
         self._contracts = contracts
         self._settings = settings
         self._status = status
@@ -73,17 +88,21 @@ class Follower:
         Takes what they can still cost from the sight's free balance. Raises RPC_TROUBLE.
         """
         live = []
+        reach = sight.chain_nonce
         for intent in intents:
-            followed = await self._follow(intent, sight)
+            reachable = intent.nonce is None or intent.nonce <= reach
+            followed = await self._follow(intent, sight, reachable=reachable)
             if followed.state in LIVE:
                 live.append(followed)
                 sight.free_wei -= followed.reserved_wei
+                if followed.nonce == reach:
+                    reach += 1
             else:
                 self._sender.forget(followed)
         return live
 
-    async def _follow(self, intent: Intent, sight: Sight) -> Intent:
-        evidence = await self._evidence(intent, sight)
+    async def _follow(self, intent: Intent, sight: Sight, *, reachable: bool) -> Intent:
+        evidence = await self._evidence(intent, sight, reachable=reachable)
         for _ in range(_MAX_ACTIONS):
             fees = self._fees(intent, sight)
             seen = self._observation(intent, evidence, fees, sight)
@@ -108,32 +127,56 @@ class Follower:
         match action.act, action.hash:
             case ((Act.SEND | Act.REBROADCAST), bytes(tx_hash)):
                 attempt = _attempt(intent, tx_hash)
-                if not await self._sender.send(intent, attempt, sight):
-                    return False
-                evidence.known.add(tx_hash)
+                if await self._sender.send(intent, attempt, sight):
+                    evidence.known.add(tx_hash)
             case Act.MARK_MINED, bytes(tx_hash):
                 receipt = evidence.receipts[tx_hash]
                 await self._outbox.mark_mined(intent.id, receipt)
                 log.info("mined", tx_hash="0x" + tx_hash.hex(), block=receipt.block_number)
             case ((Act.CONFIRM | Act.FAIL), bytes(tx_hash)):
-                await self._close_mined(intent, evidence.receipts[tx_hash])
+                receipt = evidence.receipts[tx_hash]
+                await self._close_mined(intent, receipt, sight, wanted=evidence.wanted)
             case Act.MARK_UNMINED, _:
                 await self._outbox.mark_unmined(intent.id)
                 log.warning("unmined_by_reorg")
-            case Act.SIGN, _ if fees is not None and self._signing is not None:
-                await self._signing.first(intent, fees)
-            case Act.BUMP, _ if fees is not None and self._signing is not None:
-                log.info("replacing", max_fee_wei=fees.max_fee_wei)
-                await self._signing.replacement(intent, fees)
-            case Act.REPLAN, _:
+            case ((Act.SIGN | Act.BUMP | Act.CANCEL), _):
+                return await self._sign(intent, action.act, evidence, fees)
+            case ((Act.REPLAN | Act.ABANDON), _):
                 outcome = "nonce_taken" if intent.attempts else "not_sent"
+                if action.act is Act.ABANDON:
+                    outcome = "former_key"
                 await self._close(intent, IntentState.CANCELLED, outcome, {})
                 log.warning("cancelled", outcome=outcome)
             case _:
                 return False
         return True
 
-    async def _evidence(self, intent: Intent, sight: Sight) -> _Evidence:
+    async def _sign(self, intent: Intent, act: Act, evidence: _Evidence, fees: Fees | None) -> bool:
+        """Whether there is a new transaction of the intent, signed and stored."""
+        if self._launcher is None:
+            return False
+        signing = self._launcher.signing
+        if act is Act.SIGN and fees is not None:
+            await signing.first(intent, fees)
+            return True
+        newest = intent.attempts[-1]
+        raised = act is Act.BUMP
+        payload = intent.payload if raised and intent.has_effect(newest) else evidence.noop
+        offered = fees if raised else _cancelling_fees(fees, newest)
+        if payload is None or offered is None:
+            return False
+        _log.info(
+            "replacing",
+            intent_id=intent.id,
+            nonce=intent.nonce,
+            act=act.value,
+            max_fee_wei=offered.max_fee_wei,
+            trace_ids=intent.trace_ids,
+        )
+        await signing.replacement(intent, payload, offered)
+        return True
+
+    async def _evidence(self, intent: Intent, sight: Sight, *, reachable: bool) -> _Evidence:
         receipts: dict[bytes, Receipt] = {}
         known: set[bytes] = set()
         for attempt in intent.attempts:
@@ -147,11 +190,22 @@ class Follower:
                     receipts[attempt.hash] = receipt
             elif await self._rpc.transaction_exists(attempt.hash):
                 known.add(attempt.hash)
-        wanted = bool(intent.attempts) or await self._is_wanted(intent, sight)
-        return _Evidence(receipts, known, wanted)
+        wanted = await self._is_wanted(intent, sight)
+        hopeless = None
+        if intent.attempts:
+            newest = intent.attempts[-1]
+            if self._sender.refused_blocks(newest) >= self._settings.max_refused_blocks:
+                hopeless = newest.hash
+        noop = None
+        if self._launcher is not None and intent.attempts and not receipts:
+            never_taken = intent.state is IntentState.SIGNED
+            cancelled = not intent.has_effect(intent.attempts[-1])
+            if hopeless is not None or cancelled or (never_taken and not wanted):
+                noop = await self._launcher.noop(sight)
+        return _Evidence(receipts, known, wanted, hopeless, reachable, noop)
 
     async def _is_wanted(self, intent: Intent, sight: Sight) -> bool:
-        """Whether every item still waits for this: all pending, none (or each) past its deadline.
+        """Whether its items still wait for this: pending, and none (or each) past its deadline.
 
         An empty one was to fill a gap, and is made anew where the gap is still there.
         """
@@ -164,12 +218,12 @@ class Follower:
                 sight.head.timestamp_s,
                 intent.kind == "refund",
             )
-        return bool(intent.items) and fit == len(intent.items)
+        return fit > 0 if intent.attempts else fit == len(intent.items) > 0
 
     def _fees(self, intent: Intent, sight: Sight) -> Fees | None:
         """Of the next transaction of this intent, should it need one; None where it cannot be."""
         settings = self._settings
-        if self._signing is None:
+        if self._launcher is None:
             return None
         if intent.attempts:
             # Refunds too, under the general cap: a stuck one blocks every later nonce.
@@ -186,8 +240,16 @@ class Follower:
         self, intent: Intent, evidence: _Evidence, fees: Fees | None, sight: Sight
     ) -> Observation:
         free_wei = sight.free_wei
-        next_pays = fees is not None and fees.max_fee_wei * intent.gas_limit <= free_wei
         newest = intent.attempts[-1] if intent.attempts else None
+        next_gas = newest.gas_limit if newest is not None else intent.gas_limit
+        next_pays = fees is not None and fees.max_fee_wei * next_gas <= free_wei
+        can_cancel = False
+        if newest is not None and evidence.noop is not None:
+            offered = _cancelling_fees(fees, newest)
+            can_cancel = (
+                evidence.noop.calldata not in newest.raw
+                and offered.max_fee_wei * evidence.noop.gas_limit <= free_wei
+            )
         overdue = {
             attempt.hash
             for attempt in intent.attempts
@@ -204,18 +266,40 @@ class Follower:
             },
             known=frozenset(evidence.known),
             overdue=frozenset(overdue),
+            refused=frozenset(
+                attempt.hash
+                for attempt in intent.attempts
+                if self._sender.was_refused_at(attempt, sight)
+            ),
+            hopeless=newest is not None and newest.hash == evidence.hopeless,
+            wanted=evidence.wanted,
+            reachable=evidence.reachable,
             priced_out=newest is not None and newest.fees.max_fee_wei < sight.next_base_fee_wei,
             can_sign=evidence.wanted and next_pays,
             can_bump=next_pays,
             can_pay=newest is not None and newest.max_cost_wei <= free_wei,
+            can_cancel=can_cancel,
+            has_key=self._launcher is not None,
         )
 
-    async def _close_mined(self, intent: Intent, receipt: Receipt) -> None:
+    async def _close_mined(
+        self, intent: Intent, receipt: Receipt, sight: Sight, *, wanted: bool
+    ) -> None:
         self._status.gas_spent_wei += receipt.gas_used * receipt.effective_gas_price_wei
+        mined = _attempt(intent, receipt.tx_hash)
+        if not intent.has_effect(mined):
+            refused = wanted and SendError.UNKNOWN in {a.refusal for a in intent.attempts}
+            outcome = REFUSED if refused else NOT_WANTED
+            outcomes = _all(intent, REFUSED) if refused else {}
+            await self._close(intent, IntentState.CANCELLED, outcome, outcomes, receipt)
+            return
         if not receipt.succeeded:
             self._status.failed_transactions += 1
-            outcomes = {(item.request_id, item.commitment): REVERTED for item in intent.items}
-            await self._close(intent, IntentState.FAILED, REVERTED, outcomes, receipt)
+            # With all the gas there may be, more of it is no answer: the items go apart instead.
+            higher = mined.gas_limit < gas_cap(self._settings.max_gas, sight)
+            gas_was_why = higher and ran_out_of_gas(receipt.gas_used, mined.gas_limit)
+            outcome = OUT_OF_GAS if gas_was_why else REVERTED
+            await self._close(intent, IntentState.FAILED, outcome, _all(intent, outcome), receipt)
             return
         self._status.confirmed_transactions += 1
         outcomes = item_outcomes(intent, receipt.logs, self._contracts)
@@ -256,6 +340,15 @@ class Follower:
             given_up=given_up,
             trace_ids=intent.trace_ids,
         )
+
+
+def _cancelling_fees(raised: Fees | None, newest: Attempt) -> Fees:
+    """Where the cap leaves no room, what the newest offers is the most its successor can."""
+    return raised or newest.fees
+
+
+def _all(intent: Intent, outcome: str) -> dict[ItemKey, str]:
+    return {(item.request_id, item.commitment): outcome for item in intent.items}
 
 
 def _attempt(intent: Intent, tx_hash: bytes) -> Attempt:

@@ -9,6 +9,7 @@ import asyncpg
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.settlement.fees import Fees
+from inferd.settlement.receipts import OUT_OF_GAS
 from inferd.settlement.records import Attempt, Intent, Item
 from inferd.settlement.state import AttemptState, IntentState
 
@@ -58,6 +59,36 @@ class IntentReader:
             rows = await connection.fetch("SELECT * FROM node.tx_intent WHERE id = $1", intent_id)
             (intent,) = await _with_parts(connection, rows)
         return intent
+
+    async def moved(self, first_nonce: int) -> list[Intent]:
+        """The closed intents, from a nonce on, whose transaction is not in the block it was in."""
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                "SELECT * FROM node.tx_intent WHERE state IN ('confirmed', 'failed', 'cancelled')"
+                " AND id IN (SELECT intent_id FROM node.tx_attempt a"
+                "     JOIN chain.block b ON b.number = a.mined_block"
+                "     WHERE a.chain_id = $1 AND a.sender = $2 AND a.nonce >= $3"
+                "     AND a.state = 'mined' AND b.hash <> a.mined_block_hash)",
+                self._chain_id,
+                self._sender,
+                first_nonce,
+            )
+            intents = await _with_parts(connection, rows)
+        return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
+
+    async def times_out_of_gas(self, items: Sequence[Item]) -> int:
+        """In how many transactions that ran out of gas the unluckiest of these items was."""
+        async with self._pool.acquire() as connection:
+            times: int = await connection.fetchval(
+                "SELECT coalesce(max(times), 0) FROM (SELECT count(*) AS times FROM node.tx_item i"
+                " JOIN unnest($1::bigint[], $2::bytea[]) AS wanted (request_id, commitment)"
+                " USING (request_id, commitment)"
+                " WHERE i.outcome = $3 GROUP BY request_id, commitment) AS per_item",
+                [item.request_id for item in items],
+                [item.commitment for item in items],
+                OUT_OF_GAS,
+            )
+        return times
 
     async def holders(self, nonces: Sequence[int]) -> list[Intent]:
         """The intents, closed ones included, that have one of these nonces; in their order."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from indexer.rpc import RpcError
-from indexer.types import Address
-from inferd.protocol.calls import decode_view
+from eth_abi.exceptions import DecodingError
+
+from indexer.rpc import RpcError, RpcMalformed
+from indexer.types import ZERO_HASH, Address, Contracts
+from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.fees import Fees
 from inferd.settlement.outbox import AlreadyLive, Outbox
-from inferd.settlement.records import Draft
+from inferd.settlement.records import Draft, Payload
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import MAX_TRANSACTION_GAS, PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
 
 _REVERT_CODE = 3
 _REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")
-# Between the estimate and the block, slots can turn from written to fresh.
 _GAS_NUMERATOR, _GAS_DENOMINATOR = 6, 5
+_FRESH_SLOT_GAS = 17_100
+"""What it costs more to write a slot that holds zero than one that does not."""
+_BITS_PER_WORD = 256
+_MOST_DOUBLINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +46,18 @@ class Launcher:
         signing: Signing,
         sender: Sender,
         address: Address,
+        contracts: Contracts,
         status: SettlementStatus,
+        max_gas: int,
     ) -> None:
+        self.signing = signing
         self._rpc = rpc
         self._outbox = outbox
-        self._signing = signing
         self._sender = sender
         self._address = address
+        self._contracts = contracts
         self._status = status
+        self._max_gas = max_gas
 
     async def simulate(self, call: Call, sight: Sight) -> int:
         """How many items the call would settle or refund at the head; 0 where it reverts.
@@ -61,7 +72,13 @@ class Launcher:
             if is_revert(error):
                 return 0
             raise
-        (count,) = decode_view(call.contract, call.function, returned)
+        try:
+            (count,) = calls.decode_view(call.contract, call.function, returned)
+        except DecodingError as error:
+            raise RpcMalformed(
+                f"the call of {call.function} returned what cannot be read: {error}",
+                help_text="it is retried; if it stays so, use another endpoint",
+            ) from None
         return int(count)
 
     async def estimate(self, call: Call) -> int | None:
@@ -73,6 +90,16 @@ class Launcher:
                 return None
             raise
 
+    async def noop(self, sight: Sight) -> Payload | None:
+        """An empty post: it takes a nonce, and has no other effect. Raises RPC_TROUBLE."""
+        calldata = calls.post([], ZERO_HASH)
+        call = Call("InferenceResults", "post", self._contracts.results, calldata)
+        estimate = await self.estimate(call)
+        if estimate is None:
+            return None
+        limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
+        return Payload(call.target, calldata, limit)
+
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None
     ) -> bool:
@@ -81,6 +108,9 @@ class Launcher:
         Whatever happens after the bytes are stored, they stay and will be sent.
         Raises RPC_TROUBLE.
         """
+        times = min(await self._outbox.times_out_of_gas(draft.items), _MOST_DOUBLINGS)
+        limit = min(draft.gas_limit << times, gas_cap(self._max_gas, sight))
+        draft = dataclasses.replace(draft, gas_limit=limit)
         cost_wei = draft.gas_limit * fees.max_fee_wei
         if cost_wei > sight.free_wei:
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
@@ -91,14 +121,24 @@ class Launcher:
             self._status.last_error = str(error)
             return False
         intent = await self._outbox.load(intent_id)
-        intent = await self._signing.first(intent, fees, hole=hole)
+        intent = await self.signing.first(intent, fees, hole=hole)
         sight.free_wei -= cost_wei
         return await self._sender.send(intent, intent.attempts[-1], sight)
 
 
-def gas_limit(estimate: int, expected: int, cap: int) -> int:
-    """A fifth more than the estimate, at least what such calls took so far, at most the cap."""
-    return min(max(-(-estimate * _GAS_NUMERATOR // _GAS_DENOMINATOR), expected), cap)
+def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0) -> int:
+    """A fifth more than the estimate, at least what such calls took so far, at most the cap.
+
+    Of `slots`, each may hold something when the estimate is made and nothing in the block: an owner
+    withdrew its credit, or a reorganisation took the transaction that wrote it.
+    """
+    fifth_more = -(-estimate * _GAS_NUMERATOR // _GAS_DENOMINATOR)
+    return min(max(fifth_more, estimate + slots * _FRESH_SLOT_GAS, expected), cap)
+
+
+def fresh_slots(accounts: int, request_ids: Iterable[int]) -> int:
+    """How many slots a call writes: one per account credited, one per word of settled bits."""
+    return accounts + len({request_id // _BITS_PER_WORD for request_id in request_ids})
 
 
 def gas_cap(max_gas: int, sight: Sight) -> int:

@@ -162,7 +162,7 @@ class Outbox(IntentReader):
             await connection.execute(
                 "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
                 tx_hash,
-                error[:500],
+                _plain(error)[:500],
             )
 
     async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
@@ -237,7 +237,9 @@ class Outbox(IntentReader):
                 )
             if state is IntentState.CANCELLED:
                 await connection.execute(
-                    "UPDATE node.tx_attempt SET state = 'dropped' WHERE intent_id = $1", intent.id
+                    "UPDATE node.tx_attempt SET state = 'dropped'"
+                    " WHERE intent_id = $1 AND state <> 'mined'",
+                    intent.id,
                 )
             if gas is not None and receipt is not None:
                 await connection.execute(
@@ -319,6 +321,11 @@ class Outbox(IntentReader):
             max_failures,
         )
         return len(rows)
+
+
+def _plain(text: str) -> str:
+    """Foreign text as PostgreSQL takes it: no lone surrogates, no zero bytes."""
+    return text.encode(errors="replace").decode().replace("\x00", "")
 
 
 def _key(item: Item) -> ItemKey:

@@ -24,8 +24,9 @@ from inferd.settlement.batch import (
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees
 from inferd.settlement.holds import Holds
-from inferd.settlement.launch import Call, Launcher, gas_cap, gas_limit
-from inferd.settlement.records import Draft
+from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
+from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
 from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
@@ -69,25 +70,28 @@ class Poster:
         self._now = now
         self._domain = domain_separator(contracts.chain_id, contracts.results)
         self._holds = Holds()
+        self._too_late: set[Item] = set()
 
     async def post(self, sight: Sight, slots: int) -> int:
         """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
-        ready = await load_ready(self._pool, sight.head, self._settings)
-        self._status.ready = len(ready)
-        self._holds.keep_only(result.outbox_item() for result in ready)
-        everything = ready
+        found = await load_ready(self._pool, sight.head, self._settings)
+        self._count(found, sight)
+        self._holds.keep_only(result.outbox_item() for result in found)
         gas = await load_gas_model(self._pool, self._settings)
+        async with self._pool.acquire() as connection:
+            interval_s = await load_block_interval_s(connection)
         max_results = self._settings.max_results
         posted = 0
         while posted < slots:
-            ready = [r for r in ready if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(self._snapshot(sight, ready, gas, max_results))
+            ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
+            decision = decide(self._snapshot(sight, ready, gas, max_results, interval_s))
+            self._tell_too_late(ready, decision)
             self._status.posting = decision.sentence
             self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
             if not decision.results:
                 break
-            wanted = {result.key for result in decision.results}
-            chosen = [result for result in ready if result.ready.key in wanted]
+            wanted = set(decision.results)
+            chosen = [result for result in ready if result.ready in wanted]
             verdict = await self._try(decision, chosen, sight, gas)
             if verdict is _Verdict.STOP:
                 break
@@ -95,11 +99,24 @@ class Poster:
                 max_results = max(len(chosen) // 2, 1)
             if verdict is _Verdict.POSTED:
                 posted += 1
-                self._status.ready -= len(chosen)
-                ready = [result for result in ready if result.ready.key not in wanted]
-        number = sight.head.number
-        self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in everything)
+                settled = {result.key for result in decision.results}
+                found = [result for result in found if result.ready.key not in settled]
+        self._count(found, sight)
         return posted
+
+    def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:
+        number = sight.head.number
+        self._status.ready = len({result.ready.key for result in found})
+        self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in found)
+
+    def _tell_too_late(self, ready: Sequence[StoredResult], decision: PostingDecision) -> None:
+        late = set(decision.too_late)
+        items = {result.outbox_item() for result in ready if result.ready in late}
+        fresh = items - self._too_late
+        self._too_late = items
+        self._status.too_late += len(fresh)
+        if fresh:
+            _log.warning("results_too_late", trace_ids=sorted(item.trace_id for item in fresh))
 
     async def _try(
         self,
@@ -141,7 +158,12 @@ class Poster:
             kind="post",
             target=call.target,
             calldata=call.calldata,
-            gas_limit=gas_limit(estimate, gas.of(len(groups), len(chosen)), cap),
+            gas_limit=gas_limit(
+                estimate,
+                gas.of(len(groups), len(chosen)),
+                cap,
+                slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
+            ),
             items=tuple(result.outbox_item() for result in chosen),
             reason=decision.reason.value,
             inputs={
@@ -185,7 +207,12 @@ class Poster:
         return Call("InferenceResults", "post", self._contracts.results, calldata)
 
     def _snapshot(
-        self, sight: Sight, ready: Sequence[StoredResult], gas: GasModel, max_results: int
+        self,
+        sight: Sight,
+        ready: Sequence[StoredResult],
+        gas: GasModel,
+        max_results: int,
+        block_interval_s: float,
     ) -> PostingSnapshot:
         head, settings = sight.head, self._settings
         tip_wei = min(
@@ -200,4 +227,5 @@ class Poster:
             ready=tuple(result.ready for result in ready),
             gas=gas,
             rules=rules,
+            block_interval_s=block_interval_s,
         )

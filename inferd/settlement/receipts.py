@@ -34,9 +34,15 @@ GROUP_SKIP_REASONS = ("bad_length", "bad_signature", "bad_signer_count", "inacti
 SETTLED = "settled"
 REFUNDED_OUTCOME = "refunded"
 REVERTED = "reverted"
+OUT_OF_GAS = "out_of_gas"
+"""Reverted, and its gas limit is why. No item's fault: the next limit is higher."""
+REFUSED = "refused"
+"""No endpoint took the transaction, in many blocks; one without effect took its nonce."""
+NOT_WANTED = "not_wanted"
+"""Outcome of an intent whose items were all settled or past their time before it was sent."""
 MISSING = "missing"
 """No event tells of it, though the transaction succeeded."""
-FAULTS = (REVERTED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
+FAULTS = (REVERTED, REFUSED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
 """Outcomes that are the item's own fault, or may be: they count against it."""
 
 
@@ -61,12 +67,17 @@ def item_outcomes(
     if skipped_groups:
         groups = posted_groups(intent.calldata)
         for index, outcome in skipped_groups.items():
-            for item in groups[index]:
+            for item in groups[index] if index < len(groups) else ():
                 by_id[item.request_id] = outcome
     return {
         (item.request_id, item.commitment): by_id.get(item.request_id, MISSING)
         for item in intent.items
     }
+
+
+def ran_out_of_gas(gas_used: int, limit: int) -> bool:
+    """Of a reverted transaction: a call gets at most 63/64 of the gas, so up to a 64th is left."""
+    return gas_used * 32 >= limit * 31
 
 
 def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:

@@ -28,6 +28,15 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Payload:
+    """What a transaction does, whatever it pays for that."""
+
+    target: Address
+    calldata: bytes
+    gas_limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """An intent that is not stored yet."""
 
@@ -89,6 +98,17 @@ class Intent:
     def nonce(self) -> int | None:
         """The one nonce it has; None while nothing was signed."""
         return self.attempts[0].nonce if self.attempts else None
+
+    @property
+    def payload(self) -> Payload:
+        return Payload(self.target, self.calldata, self.gas_limit)
+
+    def has_effect(self, attempt: Attempt) -> bool:
+        """False for the transaction without effect that shall only take the nonce.
+
+        The encoding of a transaction has its calldata in one piece, and ours is never short.
+        """
+        return self.calldata in attempt.raw
 
     @property
     def reserved_wei(self) -> int:

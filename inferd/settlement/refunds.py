@@ -1,9 +1,13 @@
-"""Expired requests whose fee nobody has given back yet."""
+"""Expired requests whose fee nobody has given back yet, and which of them are worth a refund.
+
+A refund is a service at the operator's cost. It is bounded twice: no batch costs more gas than a
+ratio of each fee in it allows, and all of a day's together cost no more than a budget.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indexer.database import Pool
 from indexer.types import Address, BlockRef, Hash32
@@ -18,6 +22,12 @@ from inferd.protocol.request import (
 )
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
+from scheduler.model import GasModel
+
+REFUND_GAS = GasModel(fixed_gas=30_000, per_group_gas=0, per_result_gas=7_000)
+"""The least a refund takes, a claim being a result; the node's own estimate has the last word."""
+_PPM = 1_000_000
+_MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,7 @@ class Claim:
     commitment: Commitment
     requester: Address
     params_hash: Hash32
+    fee_wei: int
     suspect: bool
     """It was in a transaction that failed, maybe because of it."""
 
@@ -35,7 +46,55 @@ class Claim:
         return Item(self.request_id, self.commitment, None)
 
 
-async def load_claims(pool: Pool, head: BlockRef, limit: int) -> list[Claim]:
+@dataclass(frozen=True, slots=True)
+class RefundTerms:
+    """What a refund costs now, and what it may."""
+
+    price_wei: int
+    """Of one gas, in the next block."""
+    max_fee_wei: int
+    """Of one gas, at most, as the transaction will offer."""
+    min_fee_ppm: int
+    """How much of its share of the gas a fee must be, in millionths."""
+    budget_left_wei: int
+
+    @property
+    def least_fee_wei(self) -> int:
+        """What a fee must be in the best of company."""
+        return self.share_wei(REFUND_GAS.per_result_gas, 1)
+
+    def unbounded(self) -> RefundTerms:
+        """The same without a budget."""
+        return replace(self, budget_left_wei=2**256)
+
+    def share_wei(self, gas: int, claims: int) -> int:
+        """What each fee must be where so many claims share that gas."""
+        return -(-gas * self.price_wei * self.min_fee_ppm // (claims * _PPM))
+
+    def most_wei(self, gas: int) -> int:
+        """What that gas can cost before the transaction is replaced."""
+        return gas * self.max_fee_wei
+
+
+def worth_refunding(
+    claims: Sequence[Claim], terms: RefundTerms, limit: int, gas: GasModel = REFUND_GAS
+) -> list[Claim]:
+    """The largest batch that the budget pays and each fee of which is worth its share of the gas.
+
+    Pure. Of equal fees those that come first are taken.
+    """
+    richest = sorted(claims, key=lambda claim: -claim.fee_wei)[:limit]
+    for size in range(len(richest), 0, -1):
+        needed = gas.of(1, size)
+        worth = richest[size - 1].fee_wei >= terms.share_wei(needed, size)
+        if worth and terms.most_wei(needed) <= terms.budget_left_wei:
+            return richest[:size]
+    return []
+
+
+async def load_claims(
+    pool: Pool, head: BlockRef, limit: int, least_fee_wei: int = 0
+) -> list[Claim]:
     """Longest expired first; they stay expired, as the time of blocks does not go back."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
@@ -43,6 +102,7 @@ async def load_claims(pool: Pool, head: BlockRef, limit: int) -> list[Claim]:
             "     AND commitment = r.commitment AND worker IS NULL"
             "     AND outcome = ANY($3::text[])) AS suspect"
             " FROM chain.request r WHERE r.status = 'pending' AND r.deadline_s < $1"
+            " AND r.fee_wei >= $4"
             " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment"
             "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))"
@@ -50,6 +110,7 @@ async def load_claims(pool: Pool, head: BlockRef, limit: int) -> list[Claim]:
             head.timestamp_s,
             limit,
             list(FAULTS),
+            least_fee_wei,
         )
     claims = []
     for row in rows:
@@ -68,10 +129,46 @@ async def load_claims(pool: Pool, head: BlockRef, limit: int) -> list[Claim]:
         )
         claims.append(
             Claim(
-                row["id"], row["commitment"], row["requester"], params_hash(params), row["suspect"]
+                row["id"],
+                row["commitment"],
+                row["requester"],
+                params_hash(params),
+                row["fee_wei"],
+                row["suspect"],
             )
         )
     return claims
+
+
+async def count_dust(pool: Pool, head: BlockRef, least_fee_wei: int) -> int:
+    """Expired requests with smaller fees; no more than ten thousand are counted."""
+    async with pool.acquire() as connection:
+        number: int = await connection.fetchval(
+            "SELECT count(*) FROM (SELECT 1 FROM chain.request"
+            " WHERE status = 'pending' AND deadline_s < $1 AND fee_wei < $2 LIMIT $3) AS dust",
+            head.timestamp_s,
+            least_fee_wei,
+            _MOST_COUNTED,
+        )
+    return number
+
+
+async def spent_today_wei(pool: Pool) -> int:
+    """What refunds of the last 24 hours cost by their receipts, and what those under way can cost.
+
+    Ids grow with time: the newest that is older than a day bounds what has to be read.
+    """
+    async with pool.acquire() as connection:
+        spent: int = await connection.fetchval(
+            "SELECT coalesce(sum(CASE"
+            "     WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei"
+            "     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')"
+            "     THEN a.gas_limit * a.max_fee_wei ELSE 0 END), 0)"
+            " FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id"
+            " WHERE i.kind = 'refund' AND i.id > coalesce((SELECT id FROM node.tx_intent"
+            "     WHERE created_at < now() - interval '1 day' ORDER BY id DESC LIMIT 1), 0)"
+        )
+    return int(spent)
 
 
 def refund_calldata(claims: Sequence[Claim]) -> bytes:

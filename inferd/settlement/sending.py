@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import structlog
 
 from indexer.errors import RpcUnreachable
@@ -11,6 +13,7 @@ from inferd.settlement.errors import SendError, classify
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Attempt, Intent
 from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.state import TOO_CHEAP
 
 _log = structlog.get_logger("settlement")
 
@@ -21,8 +24,26 @@ _PAUSES = {
 }
 
 
+def pause_of(attempt: Attempt) -> PausedReason:
+    """Why signed bytes that no endpoint has yet hold up everything behind them."""
+    if attempt.refusal is None:
+        return PausedReason.INSUFFICIENT_FUNDS
+    if attempt.refusal in TOO_CHEAP:
+        return PausedReason.GAS_PRICE_OVER_CAP
+    return _PAUSES.get(attempt.refusal, PausedReason.TRANSACTION_REFUSED)
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Of one hash, since it was last taken."""
+
+    newest_block: int = 0
+    unknown_blocks: set[int] = field(default_factory=set)
+    """In which it was refused for a reason that is in no table: it may never pass."""
+
+
 class Sender:
-    """Remembers at which block each hash was last sent; after a restart, the first it sees."""
+    """Remembers when each hash was last sent and refused; after a restart, it begins anew."""
 
     def __init__(
         self,
@@ -34,6 +55,7 @@ class Sender:
         self._outbox = outbox
         self._status = status
         self._sent_at: dict[bytes, int] = {}
+        self._refusals: dict[bytes, _Refusals] = {}
 
     async def send(self, intent: Intent, attempt: Attempt, sight: Sight) -> bool:
         """Sends stored bytes, once more or for the first time. True where the endpoint has them.
@@ -56,19 +78,38 @@ class Sender:
             meaning = classify(error.message)
             if meaning is not SendError.ALREADY_KNOWN:
                 await self._outbox.mark_refused(attempt.hash, error.message)
+                self._remember_refusal(attempt, meaning, sight)
                 self._status.last_error = error.message
                 self._status.noticed = _PAUSES.get(meaning, self._status.noticed)
                 log.warning("send_refused", meaning=meaning.value, error=error.message)
                 return False
         await self._outbox.mark_sent(intent.id, attempt.hash)
         self._sent_at[attempt.hash] = sight.head.number
+        self._refusals.pop(attempt.hash, None)
         log.info("sent", max_fee_wei=attempt.fees.max_fee_wei, kind=intent.kind)
         return True
 
     def blocks_since_sent(self, attempt: Attempt, sight: Sight) -> int:
         return sight.head.number - self._sent_at.setdefault(attempt.hash, sight.head.number)
 
+    def was_refused_at(self, attempt: Attempt, sight: Sight) -> bool:
+        """Whether the endpoint said no to it at this very head."""
+        refusals = self._refusals.get(attempt.hash)
+        return refusals is not None and refusals.newest_block == sight.head.number
+
+    def refused_blocks(self, attempt: Attempt) -> int:
+        """In how many blocks it was refused for no known reason, since it was last taken."""
+        refusals = self._refusals.get(attempt.hash)
+        return len(refusals.unknown_blocks) if refusals is not None else 0
+
     def forget(self, intent: Intent) -> None:
         """The intent is closed."""
         for attempt in intent.attempts:
             self._sent_at.pop(attempt.hash, None)
+            self._refusals.pop(attempt.hash, None)
+
+    def _remember_refusal(self, attempt: Attempt, meaning: SendError, sight: Sight) -> None:
+        refusals = self._refusals.setdefault(attempt.hash, _Refusals())
+        refusals.newest_block = sight.head.number
+        if meaning is SendError.UNKNOWN:
+            refusals.unknown_blocks.add(sight.head.number)

@@ -21,14 +21,17 @@ class SettlementSettings:
 
     poster_bps: int
     """The poster's share of a fee in 1/10,000, as the deployed contract has it."""
-    own_workers: frozenset[Address] = frozenset()
-    """Workers whose share of the fee is this operator's own money."""
+    own_accounts: frozenset[Address] = frozenset()
+    """Owners of workers whose share of the fee is this operator's own money."""
     confirmations: int = 2
     """Blocks after which a transaction counts as done, the one it is in included."""
     max_in_flight: int = 4
     """Transactions that are signed and not yet confirmed."""
     resend_after_blocks: int = 2
     """Blocks without being mined after which a transaction is sent again or replaced."""
+
+    max_refused_blocks: int = 5
+    """Blocks of being refused for no known reason after which a transaction is given up."""
 
     max_fee_per_gas_wei: int = 200 * _GWEI
     max_priority_fee_wei: int = 10 * _GWEI
@@ -37,7 +40,7 @@ class SettlementSettings:
     delay_price_wei_per_s: int = 10**12
     """What one result's waiting for one second is worth."""
     guard_s: float = 12.0
-    """Post at once when a deadline is nearer than this."""
+    """Post at once when a deadline is nearer than this and one block more."""
     max_results: int = 100
     """Results in one transaction, at most."""
     max_gas: int = 8_000_000
@@ -60,6 +63,10 @@ class SettlementSettings:
     """Gas price above which refunds wait."""
     refund_max_claims: int = 50
     """Claims in one transaction, at most."""
+    refund_min_fee_ratio: float = 1.0
+    """How many times its share of the refund's gas a fee must be; less is left to its owner."""
+    refund_budget_wei_per_day: int = 5 * 10**16
+    """Gas of refunds in any 24 hours, at most; replacements can take it over."""
 
     def fee_caps(self) -> FeeCaps:
         return FeeCaps(
@@ -97,10 +104,14 @@ class SettlementStatus:
     """The newest picture; counters are since the start of the process."""
 
     balance_wei: int | None = None
+    tip_wei: int = 0
+    """Priority fee per gas that the endpoint suggests."""
     in_flight: int = 0
     ready: int = 0
     held: int = 0
-    """Of these, how many the chain would refuse now; tried again after some blocks."""
+    """Results that the chain would refuse now; tried again after some blocks."""
+    too_late: int = 0
+    """Results dropped unposted, since the next block would have been past their deadline."""
     paused_reason: PausedReason | None = None
     """None while everything that should be sent is being sent; as of the last whole step."""
     noticed: PausedReason | None = None
@@ -108,6 +119,13 @@ class SettlementStatus:
     last_error: str | None = None
     posting: str = ""
     """The newest posting decision in one sentence."""
+    refunding: str = ""
+    """What became of expired requests last, in one sentence."""
+    refunds_left: int = 0
+    """Expired requests whose fee is not worth the refund's gas now: their requesters can call
+    `refund` themselves. Up to ten thousand are counted."""
+    refund_gas_wei_per_day: int = 0
+    """Spent on refunds in the last 24 hours."""
     confirmed_transactions: int = 0
     failed_transactions: int = 0
     abandoned: int = 0

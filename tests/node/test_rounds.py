@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from indexer.database import Connection, Pool
+from indexer.types import Address
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.node.wakeup import Wakeup
@@ -111,7 +112,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
 
     async def inputs(connection: Connection) -> RoundInputs:
         return RoundInputs(
-            workers=await crowd.views(connection, [worker.address for worker in workers]),
+            workers=await crowd.views(connection, [Address(b"\x22" * 20)]),
             gas=GasModel(45_000, 14_000, 5_500),
             rules=Rules(poster_bps=2_000, expected_batch=1),
             now_s=time.time(),
@@ -129,6 +130,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             names={model_id(MODEL): MODEL},
             fence=no_fence,
             bell=Wakeup(),
+            may_decide=lambda: True,
         ),
         dispatcher,
     )
@@ -151,6 +153,7 @@ async def test_another_worker_gets_what_one_failed(house: House) -> None:
     for _ in range(3):
         await house.rounds.round()
         await house.settle_down()
+        await rest(house)
     for number in range(1, 5):
         assert await house.answered_by(number) == [house.workers[1].address]
 
@@ -162,11 +165,42 @@ async def test_another_worker_gets_what_timed_out(house: House) -> None:
     await until(lambda: any(backend.calls for backend in house.backends))
     first = await house.db.fetchrow("SELECT id, worker FROM node.lease")
     house.backends[0].answer = house.backends[1].answer = Scripted().answer
-    await house.db.execute("UPDATE node.lease SET state = 'expired' WHERE id = $1", first["id"])
+    await house.db.execute(
+        "UPDATE node.lease SET state = 'expired', ended_at = now() - interval '1 hour'"
+        " WHERE id = $1",
+        first["id"],
+    )
     await house.rounds.round()
     (answered,) = [worker.address for worker in house.workers if worker.address != first["worker"]]
     await until(lambda: house.dispatcher.running == 1)
     assert await house.answered_by(1) == [answered]
+
+
+async def rest(house: House) -> None:
+    """As if the time after a failure had passed."""
+    await house.db.execute("UPDATE node.lease SET ended_at = ended_at - interval '1 hour'")
+
+
+async def test_after_a_failure_a_request_rests(house: House) -> None:
+    house.backends[0].answer = house.backends[1].answer = fails
+    await house.request(1)
+    for _ in range(4):
+        await house.rounds.round()
+        await house.settle_down()
+    assert await house.decisions(1) == [("assign", "assigned")]
+    await rest(house)
+    await house.rounds.round()
+    assert await house.decisions(1) == [("assign", "assigned")] * 2
+
+
+async def test_a_refusal_falls_with_the_deadline_it_was_about(house: House) -> None:
+    now_s = int(time.time())
+    await house.request(1, deadline_s=now_s + 1)
+    await house.rounds.round()
+    assert await house.decisions(1) == [("refuse", "deadline_infeasible")]
+    await house.db.execute("UPDATE chain.request SET deadline_s = $1", now_s + 600)
+    await house.rounds.round()
+    assert (await house.decisions(1))[-1] == ("assign", "assigned")
 
 
 async def test_given_up_after_the_last_attempt(house: House) -> None:
@@ -175,6 +209,7 @@ async def test_given_up_after_the_last_attempt(house: House) -> None:
     for _ in range(5):
         await house.rounds.round()
         await house.settle_down()
+        await rest(house)
     kinds = await house.decisions(1)
     assert kinds.count(("assign", "assigned")) == 3
     assert kinds[-1] == ("refuse", "attempts_exhausted")

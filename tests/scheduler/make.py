@@ -122,7 +122,13 @@ def posting_rules(**changes: Any) -> PostingRules:
 
 
 def posting(results: tuple[ReadyResult, ...], **changes: Any) -> PostingSnapshot:
-    values = {"block": block(), "now_s": float(NOW_S), "gas": GAS, "rules": posting_rules()}
+    values = {
+        "block": block(),
+        "now_s": float(NOW_S),
+        "gas": GAS,
+        "rules": posting_rules(),
+        "block_interval_s": 0.0,
+    }
     return PostingSnapshot(ready=results, **(values | changes))
 
 
@@ -174,12 +180,13 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 @st.composite
 def postings(draw: st.DrawFn) -> PostingSnapshot:
+    left_s = draw(st.lists(st.integers(-5, 100), min_size=1, max_size=25))  # of each request
     results = tuple(
         ready(
-            draw(st.integers(1, 25)),
+            number := draw(st.integers(1, len(left_s))),
             worker=worker_id(draw(st.integers(1, 4))),
             revenue_wei=draw(st.integers(0, 40)) * 2_000 * GWEI,
-            deadline_s=NOW_S + draw(st.integers(-5, 100)),
+            deadline_s=NOW_S + left_s[number - 1],
             computed_at_s=NOW_S - draw(st.floats(-1.0, 200.0)),
             batchable=draw(st.sampled_from([True, True, True, False])),
         )
@@ -194,4 +201,5 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             max_gas=draw(st.sampled_from([50_000, 80_000, 120_000, 10_000_000])),
             max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
         ),
+        block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -49,7 +50,9 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
     assert decision.revenue_wei == sum(r.revenue_wei for r in results) >= decision.cost_wei
     assert price_wei <= rules.max_fee_per_gas_wei
     assert len({r.key for r in results}) == len(results) <= rules.max_results
-    assert all(r.deadline_s >= snapshot.now_s for r in results)
+    next_block_s = max(snapshot.now_s, NOW_S + snapshot.block_interval_s)
+    assert all(r.deadline_s >= next_block_s for r in results)
+    assert not set(results) & set(decision.too_late)
     assert set(results) <= set(snapshot.ready)
     if decision.reason is PostReason.NOT_BATCHABLE:
         assert [r.batchable for r in results] == [False]
@@ -72,8 +75,10 @@ def test_the_order_of_the_ready_results_is_irrelevant(snapshot, rng):
 @given(postings())
 @settings(max_examples=300)
 def test_a_near_deadline_is_never_left_to_accumulate(snapshot):
-    """Whoever pays for a post of his own and is within the guard goes now, caps permitting."""
+    """Whoever pays for a post of his own and cannot wait a block goes now, caps permitting."""
     decision = decide(snapshot)
+    interval_s, guard_s = snapshot.block_interval_s, snapshot.rules.guard_s
+    near_s = max(guard_s, interval_s) + interval_s
     if decision.reason in {PostReason.GAS_PRICE_OVER_CAP, PostReason.NOT_BATCHABLE}:
         return
     price_wei = snapshot.block.base_fee_wei + snapshot.rules.priority_fee_wei
@@ -82,13 +87,68 @@ def test_a_near_deadline_is_never_left_to_accumulate(snapshot):
         r
         for r in snapshot.ready
         if r.batchable
-        and 0 <= r.deadline_s - snapshot.now_s < snapshot.rules.guard_s
+        and interval_s <= r.deadline_s - snapshot.now_s < near_s
         and r.revenue_wei >= alone * price_wei
         and alone <= snapshot.rules.max_gas
     ]
     if urgent:
         assert decision.reason is PostReason.DEADLINE_NEAR
-        assert any(r.deadline_s - snapshot.now_s < snapshot.rules.guard_s for r in decision.results)
+        assert any(r.deadline_s - snapshot.now_s < near_s for r in decision.results)
+
+
+@st.composite
+def waits(draw):
+    """Blocks at most `interval_s` apart, and results that become ready somewhen between them."""
+    interval_s = draw(st.integers(1, 30))
+    steps_s = draw(st.lists(st.integers(1, interval_s), min_size=1, max_size=5))
+    arrivals = [
+        (
+            NOW_S + draw(st.integers(0, 60)),
+            draw(st.integers(0, 4 * interval_s)),
+            draw(st.sampled_from([True, True, False])),
+        )
+        for _ in range(draw(st.integers(1, 8)))
+    ]
+    rules = posting_rules(
+        guard_s=draw(st.sampled_from([0.1, 6.0, 20.0])),
+        delay_price_wei_per_s=draw(st.sampled_from([0, 10**10, 10**12])),
+    )
+    return interval_s, steps_s, arrivals, rules
+
+
+@given(waits(), st.floats(0.0, 0.999))
+@settings(max_examples=300)
+def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part):
+    """Each result pays for a post of its own. Every step posts until it decides to wait."""
+    interval_s, steps_s, arrivals, rules = wait
+    waiting = [
+        (ready_s, ready(n, deadline_s=ready_s + left_s, computed_at_s=ready_s, batchable=batchable))
+        for n, (ready_s, left_s, batchable) in enumerate(arrivals)
+    ]
+    owed = set()
+    mined = {}
+    head_s, steps = NOW_S, cycle(steps_s)
+    while head_s <= NOW_S + 60 + 4 * interval_s:
+        next_s = head_s + next(steps)
+        # At the block, somewhere between the blocks, and whenever a result becomes ready.
+        times = {head_s, head_s + part * (next_s - head_s)}
+        times |= {ready_s for ready_s, _ in waiting if head_s <= ready_s < next_s}
+        for now_s in sorted(times):
+            here = [r for ready_s, r in waiting if ready_s <= now_s and r.key.id not in mined]
+            owed |= {r.key.id for r in here if r.deadline_s >= head_s + interval_s}
+            snapshot = posting(
+                (), block=block(timestamp_s=head_s), rules=rules, block_interval_s=interval_s
+            )
+            while True:
+                decision = decide(replace(snapshot, now_s=now_s, ready=tuple(here)))
+                if not decision.results:
+                    break
+                for result in decision.results:
+                    mined[result.key.id] = next_s
+                    assert next_s <= result.deadline_s
+                here = [r for r in here if r.key.id not in mined]
+        head_s = next_s
+    assert owed <= set(mined)
 
 
 def test_nothing_ready():
@@ -216,6 +276,14 @@ def test_urgent_but_poor_results_do_not_crowd_out_those_that_pay_for_the_post():
     assert _ids(decision) == [3, 4]
 
 
+def test_nor_does_a_rich_one_that_can_wait_take_the_place_of_an_urgent_one_that_pays():
+    poor = ready(1, revenue_wei=15_000 * GWEI, deadline_s=NOW_S + 4)
+    urgent = ready(3, revenue_wei=70_000 * GWEI, deadline_s=NOW_S + 5)
+    rich = ready(2, revenue_wei=100_000 * GWEI)
+    decision = decide(posting((poor, urgent, rich), rules=posting_rules(max_results=1)))
+    assert _ids(decision) == [3]
+
+
 def test_a_group_that_the_cap_cuts_below_its_cost_makes_room():
     """Worker 2's three results pay for its group together, two of them would not."""
     own = tuple(ready(n, revenue_wei=9_000 * GWEI, worker=worker_id(2)) for n in (1, 2, 3))
@@ -239,9 +307,41 @@ def test_gas_above_the_cap_waits_whatever_is_at_stake(tip_gwei):
 
 def test_past_deadlines_are_left_out():
     decision = decide(posting((ready(1, deadline_s=NOW_S - 1),)))
-    assert decision.reason is PostReason.UNPROFITABLE
+    assert decision.reason is PostReason.TOO_LATE
     assert decision.inputs["expired"] == 1
     assert "1 are past their deadline" in decision.sentence
+
+
+def test_on_slow_blocks_the_guard_begins_one_block_earlier_and_two_at_least():
+    rules = posting_rules(guard_s=6.0)
+    for interval_s, near_s in ((2.0, 8), (6.0, 12), (12.0, 24)):
+        for left_s, reason in (
+            (near_s - 1, PostReason.DEADLINE_NEAR),
+            (near_s, PostReason.ACCUMULATING),
+        ):
+            one = (ready(1, deadline_s=NOW_S + left_s),)
+            slow = posting(one, rules=rules, block_interval_s=interval_s)
+            assert decide(slow).reason is reason
+
+
+def test_what_the_next_block_is_too_late_for_is_left_out_and_told():
+    late = ready(1, deadline_s=NOW_S + 11)
+    decision = decide(posting((late,), block_interval_s=12.0))
+    assert decision.reason is PostReason.TOO_LATE
+    assert decision.too_late == (late,)
+    assert decision.inputs["too_late"] == 1
+    assert "1 would be past it in the next block" in decision.sentence
+    in_time = ready(2, deadline_s=NOW_S + 12)
+    both = decide(posting((late, in_time), block_interval_s=12.0))
+    assert (_ids(both), both.too_late) == ([2], (late,))
+
+
+def test_a_late_block_is_expected_at_any_moment():
+    """The wall clock is past the time of the next block: it will be stamped with now or later."""
+    one = ready(1, deadline_s=NOW_S + 15)
+    snapshot = posting((one,), block_interval_s=12.0)
+    assert _ids(decide(replace(snapshot, now_s=NOW_S + 14.5))) == [1]
+    assert decide(replace(snapshot, now_s=NOW_S + 15.5)).inputs["expired"] == 1
 
 
 def test_of_two_results_for_one_request_one_is_posted():

@@ -31,6 +31,10 @@ class ScriptedRpc:
         else:
             self._always[method] = script
 
+    def forget_scripts(self) -> None:
+        """Those that were queued; what holds always goes on."""
+        self._scripts.clear()
+
     def count(self, method: str) -> int:
         return sum(name == method for name, _ in self.calls)
 

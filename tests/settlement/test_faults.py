@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from inferd.settlement.settings import PausedReason
-from scheduler.model import GasModel
 from tests.settlement.scripted import ScriptedRpc, answer, answer_lost, error, no_answer
 from tests.settlement.world import ETHER, GWEI, World
 
@@ -163,7 +162,7 @@ async def test_funds_are_counted_for_all_that_is_in_flight(world: World) -> None
     await world.compute(ids)
     settlement = world.settlement()
     head = await world.index()
-    most_wei = 150_000 * (2 * head.base_fee_wei + GWEI)  # of one post
+    most_wei = 200_000 * (2 * head.base_fee_wei + GWEI)  # of one post
     await world.set_balance(most_wei)
     await settlement.step(head)
     assert settlement.status.paused_reason is PausedReason.INSUFFICIENT_FUNDS
@@ -246,31 +245,13 @@ async def test_underpriced_answers_raise_the_price_until_it_is_taken(world: Worl
     await _assert_settled_by_one_transaction(world, request_id)
 
 
-async def _foreign_transaction(world: World, nonce: int) -> None:
-    """Somebody uses our key: a transfer to ourselves, mined before anything of ours."""
-    signed = await world.poster.sign(
-        {
-            "type": 2,
-            "chainId": world.contracts.chain_id,
-            "nonce": nonce,
-            "to": world.poster.address,
-            "value": 0,
-            "data": b"",
-            "gas": 21_000,
-            "maxFeePerGas": 100 * GWEI,
-            "maxPriorityFeePerGas": 50 * GWEI,
-        }
-    )
-    await world.rpc.send_raw_transaction(signed.raw)
-
-
 async def test_foreign_transaction_takes_our_nonce(world: World) -> None:
     request_id = await _one_ready(world)
     rpc = ScriptedRpc(world.rpc)
     rpc.then("send_raw_transaction", no_answer)
     settlement = world.settlement(rpc)
     await settlement.step(await world.index())
-    await _foreign_transaction(world, 0)
+    await world.poster_transfer(0)
     await world.tick(settlement)
     # One block deep it may still be reorganised away: nothing new is signed.
     assert len(await world.intents()) == 1
@@ -287,7 +268,7 @@ async def test_foreign_transaction_takes_our_nonce(world: World) -> None:
 async def test_nonce_that_a_reorg_took_from_a_foreign_transaction_is_filled(world: World) -> None:
     request_id = await _one_ready(world)
     before = await world.index()
-    await _foreign_transaction(world, 0)
+    await world.poster_transfer(0)
     await world.mine()
     settlement = world.settlement()
     await settlement.step(head := await world.index())
@@ -301,22 +282,3 @@ async def test_nonce_that_a_reorg_took_from_a_foreign_transaction_is_filled(worl
     assert post["state"] == "confirmed"
     assert await world.posted() == 2
     assert await world.fulfilled_events() == {request_id: 1}
-
-
-async def test_reverted_transaction_is_retried_apart_and_given_up_in_the_end(world: World) -> None:
-    ids = await world.submit(2)
-    await world.compute(ids)
-    rpc = ScriptedRpc(world.rpc)
-    rpc.always("estimate_gas", answer(40_000))  # far too little: out of gas when it is mined
-    settlement = world.settlement(rpc, gas_prior=GasModel(21_000, 1, 1), max_item_failures=2)
-    await world.tick(settlement, 12)
-    intents = await world.intents()
-    assert [intent["outcome"] for intent in intents] == ["reverted"] * 3
-    counts = await world.pool.fetch(
-        "SELECT count(*) AS n FROM node.tx_item GROUP BY intent_id ORDER BY intent_id"
-    )
-    assert [row["n"] for row in counts] == [2, 1, 1]  # together, then each alone
-    assert await world.items() == {one: ["reverted", "abandoned"] for one in ids}
-    assert settlement.status.abandoned == 2
-    assert settlement.status.failed_transactions == 3
-    assert settlement.status.ready == 0

@@ -56,3 +56,28 @@ async def test_later_work_goes_on_behind_a_transaction_that_came_back(world: Wor
     assert set((await world.statuses()).values()) == {"fulfilled"}
     assert await world.fulfilled_events() == {first: 1, third: 1}
     assert await world.posted() == 2
+
+
+async def test_a_closed_transaction_that_moved_to_another_block_is_followed_there(
+    world: World,
+) -> None:
+    ids = await world.submit(1)
+    await world.compute(ids)
+    settlement = world.settlement()
+    await world.tick(settlement, 4)
+    (before,) = await world.attempts()
+    assert [intent["state"] for intent in await world.intents()] == ["confirmed"]
+    # Deeper than the confirmations, and the new branch has the same bytes, in another block.
+    head = await world.index()
+    depth = head.number - before["mined_block"] + 1
+    await world.rpc.request("anvil_reorg", [depth, [["0x" + before["raw"].hex(), 1]]])
+    await world.tick(settlement, 4)
+    receipt = await world.rpc.receipt(before["hash"])
+    assert receipt is not None
+    assert receipt.block_hash != before["mined_block_hash"]
+    (after,) = await world.attempts()
+    assert (after["state"], after["mined_block"]) == ("mined", receipt.block_number)
+    assert after["mined_block_hash"] == receipt.block_hash
+    assert [intent["state"] for intent in await world.intents()] == ["confirmed"]
+    assert await world.items() == {ids[0]: ["settled"]}
+    assert not await world.pool.fetchval("SELECT count(*) FROM node.tx_item WHERE live")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from inferd.settlement.errors import SendError
@@ -23,6 +23,7 @@ from inferd.settlement.state import (
 K = 2
 FOREIGN = b"foreign"
 NONCE = 5
+HOPELESS_AFTER = 3
 
 
 @dataclass
@@ -35,13 +36,34 @@ class Model:
     pool: set[bytes] = field(default_factory=set)
     reverts: bool = False
     funded: bool = True
+    raisable: bool = True
+    """The caps leave room for a dearer replacement."""
+    wanted: bool = True
+    has_key: bool = True
     answers: list[SendError | None] = field(default_factory=list)
-    calm_since: int = 0
     acts: list[Act] = field(default_factory=list)
+    noops: set[bytes] = field(default_factory=set)
+    refusals: dict[bytes, int] = field(default_factory=dict)
+    """In how many blocks each was refused as UNKNOWN, since it was last taken."""
+    refused: set[bytes] = field(default_factory=set)
+    """At this head."""
+    sent: set[bytes] = field(default_factory=set)
+    """At this head."""
+    bumps: int = 0
+    """At this head."""
 
     @property
     def head(self) -> int:
         return len(self.chain) - 1
+
+    @property
+    def newest(self) -> bytes:
+        return self.attempts[-1].hash
+
+    def new_block(self) -> None:
+        self.refused.clear()
+        self.sent.clear()
+        self.bumps = 0
 
     def mined(self) -> dict[bytes, ReceiptView]:
         return {
@@ -55,6 +77,7 @@ class Model:
 
     def observation(self) -> Observation:
         receipts = self.mined()
+        newest = self.attempts[-1].hash if self.attempts else b""
         return Observation(
             head_number=self.head,
             confirmations=K,
@@ -62,18 +85,24 @@ class Model:
             settled_nonce=self.nonce_at(self.head - K + 1),
             receipts=receipts,
             known=frozenset(receipts) | frozenset(self.pool),
-            overdue=frozenset(a.hash for a in self.attempts),
-            can_sign=self.funded,
-            can_bump=self.funded and len(self.attempts) < 5,
+            overdue=frozenset(a.hash for a in self.attempts) - self.sent,
+            refused=frozenset(self.refused),
+            hopeless=self.refusals.get(newest, 0) >= HOPELESS_AFTER,
+            wanted=self.wanted,
+            can_sign=self.funded and self.wanted and self.has_key,
+            can_bump=self.funded and self.raisable and self.has_key and len(self.attempts) < 9,
             can_pay=self.funded,
+            can_cancel=self.funded and self.has_key and newest not in self.noops,
+            has_key=self.has_key,
         )
 
     def step(self) -> None:
-        for _ in range(6):
+        for _ in range(9):
             action = next_action(self.state, self.attempts, self.observation())
             self.check(action)
             if not self.perform(action):
                 return
+        raise AssertionError(f"no end to one step: {self.acts[-9:]}")
 
     def check(self, action: Action) -> None:
         seen = self.observation()
@@ -91,19 +120,31 @@ class Model:
             assert FOREIGN in self.chain[: self.head - K + 2]
         if action.act is Act.MARK_UNMINED:
             assert not ours
-        if action.act in (Act.BUMP, Act.SEND, Act.REBROADCAST):
+        if action.act in (Act.BUMP, Act.SEND, Act.REBROADCAST, Act.CANCEL, Act.ABANDON):
             assert not ours, "nothing is sent for what is mined"
+        if action.act in (Act.SEND, Act.REBROADCAST):
+            assert action.hash not in self.refused, "once per block is enough"
+        if action.act is Act.BUMP:
+            assert self.bumps == 0, "one raise per block"
+        if action.act is Act.CANCEL:
+            assert self.attempts[-1].hash not in seen.known
+            assert seen.hopeless or not self.wanted
+        if action.act is Act.ABANDON:
+            assert not self.has_key
 
     def perform(self, action: Action) -> bool:
         self.acts.append(action.act)
         match action.act:
-            case Act.SIGN | Act.BUMP:
+            case Act.SIGN | Act.BUMP | Act.CANCEL:
                 name = b"tx%d" % len(self.attempts)
+                if action.act is Act.CANCEL or (self.attempts and self.newest in self.noops):
+                    self.noops.add(name)
+                self.bumps += action.act is Act.BUMP
                 self.attempts.append(AttemptView(name, NONCE, AttemptState.SIGNED))
                 if action.act is Act.SIGN:
                     self.state = IntentState.SIGNED
             case Act.SEND | Act.REBROADCAST:
-                return self._send(action.hash or b"")
+                self._send(action.hash or b"")
             case Act.MARK_MINED:
                 self._mark(action.hash, AttemptState.MINED, AttemptState.REPLACED)
                 self.state = IntentState.MINED
@@ -114,29 +155,33 @@ class Model:
                 ]
                 self.state = IntentState.BROADCAST
             case Act.CONFIRM:
-                self.state = IntentState.CONFIRMED
+                mined_noop = action.hash in self.noops
+                self.state = IntentState.CANCELLED if mined_noop else IntentState.CONFIRMED
             case Act.FAIL:
                 self.state = IntentState.FAILED
-            case Act.REPLAN:
+            case Act.REPLAN | Act.ABANDON:
                 self.state = IntentState.CANCELLED
             case _:
                 return False
         return True
 
-    def _send(self, tx: bytes) -> bool:
+    def _send(self, tx: bytes) -> None:
         answer = self.answers.pop(0) if self.answers else None
         if self.nonce_at(self.head) > NONCE:
             answer = SendError.NONCE_TOO_LOW
         if answer is not None:
+            self.refused.add(tx)
+            self.refusals[tx] = self.refusals.get(tx, 0) + (answer is SendError.UNKNOWN)
             self.attempts = [
                 replace(a, refusal=answer) if a.hash == tx else a for a in self.attempts
             ]
-            return False
+            return
         self.pool = {tx}
+        self.sent.add(tx)
+        self.refusals.pop(tx, None)
         self._mark(tx, AttemptState.BROADCAST, AttemptState.REPLACED)
         if self.state is IntentState.SIGNED:
             self.state = IntentState.BROADCAST
-        return True
 
     def _mark(self, tx: bytes | None, this: AttemptState, others: AttemptState) -> None:
         self.attempts = [
@@ -155,43 +200,64 @@ class Model:
         elif what == "foreign" and not spent:
             tx = FOREIGN
         self.chain.append(tx)
+        self.new_block()
         if tx is not None:
             self.pool.clear()
 
     def reorg(self, depth: int) -> None:
         keep = max(1, len(self.chain) - depth)
         self.chain = [*self.chain[:keep], *[None] * (len(self.chain) - keep + 1)]
+        self.new_block()
 
 
 EVENTS = st.lists(
     st.one_of(
-        st.sampled_from(["pool", "any", "foreign", "empty", "evict", "step"]),
+        st.sampled_from(["pool", "any", "foreign", "empty", "evict", "step", "step", "lose_key"]),
         st.tuples(st.just("reorg"), st.integers(1, 4)),
         st.tuples(st.just("answer"), st.sampled_from([*SendError])),
         st.tuples(st.just("funds"), st.booleans()),
+        st.tuples(st.just("raisable"), st.booleans()),
+        st.tuples(st.just("wanted"), st.booleans()),
     ),
     max_size=40,
 )
+REFUSED_FOR_GOOD: list[object] = [("answer", SendError.UNKNOWN)] * 4
 
 
-@settings(max_examples=400, deadline=None)
-@given(EVENTS, st.booleans())
-def test_any_history_is_followed_safely_and_to_an_end(events: list[object], reverts: bool) -> None:
-    model = Model(reverts=reverts)
+def _happen(model: Model, happening: object) -> None:
+    match happening:
+        case "evict":
+            model.pool.clear()
+        case "step":
+            model.step()
+        case "lose_key":
+            model.has_key = False
+        case ("reorg", int(depth)):
+            model.reorg(depth)
+        case ("answer", SendError() as refusal):
+            model.answers.append(refusal)
+        case ("funds", bool(funded)):
+            model.funded = funded
+        case ("raisable", bool(raisable)):
+            model.raisable = raisable
+        case ("wanted", bool(wanted)):
+            model.wanted = wanted
+        case str(block):
+            model.mine(block)
+
+
+@settings(max_examples=600, deadline=None)
+@given(EVENTS, st.booleans(), st.booleans())
+@example([("answer", SendError.UNDERPRICED), "step"], False, False)  # at the cap: it stalled
+@example(["step", ("answer", SendError.UNDERPRICED), "empty", "step", "evict"], False, True)
+@example([*REFUSED_FOR_GOOD, *["step", "empty"] * 4, "step"], False, True)
+@example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True)
+def test_any_history_is_followed_safely_and_to_an_end(
+    events: list[object], reverts: bool, raisable: bool
+) -> None:
+    model = Model(reverts=reverts, raisable=raisable)
     for happening in events:
-        match happening:
-            case "evict":
-                model.pool.clear()
-            case "step":
-                model.step()
-            case ("reorg", int(depth)):
-                model.reorg(depth)
-            case ("answer", SendError() as refusal):
-                model.answers.append(refusal)
-            case ("funds", bool(funded)):
-                model.funded = funded
-            case str(block):
-                model.mine(block)
+        _happen(model, happening)
     assert len({attempt.nonce for attempt in model.attempts}) <= 1
     closed_before = model.state not in LIVE
     # From now on the endpoint behaves: it must come to an end, and the right one.
@@ -205,7 +271,10 @@ def test_any_history_is_followed_safely_and_to_an_end(events: list[object], reve
     event(f"ends {model.state}")
     if closed_before:
         return
-    if model.mined():
+    ours = set(model.mined())
+    if Act.ABANDON in model.acts or (ours & model.noops and not reverts):
+        assert model.state is IntentState.CANCELLED
+    elif ours:
         expected = IntentState.FAILED if reverts else IntentState.CONFIRMED
         assert model.state is expected
     else:
@@ -232,12 +301,55 @@ def test_a_planned_intent_that_nobody_wants_any_more_is_dropped() -> None:
     assert next_action(IntentState.PLANNED, [], unwanted) == Action(Act.REPLAN)
 
 
-def test_a_price_that_cannot_be_raised_leaves_the_old_bytes_in_the_pool() -> None:
-    old = AttemptView(b"old", NONCE, AttemptState.BROADCAST)
-    new = AttemptView(b"new", NONCE, AttemptState.SIGNED, SendError.REPLACEMENT_UNDERPRICED)
-    seen = Observation(
-        head_number=9, confirmations=K, chain_nonce=5, settled_nonce=5, can_bump=False
-    )
-    assert next_action(IntentState.BROADCAST, [old, new], seen) == Action(Act.REBROADCAST, b"old")
-    pooled = replace(seen, known=frozenset({b"old"}))
-    assert next_action(IntentState.BROADCAST, [old, new], pooled) == Action(Act.WAIT)
+AT_CAP = Observation(head_number=9, confirmations=K, chain_nonce=5, settled_nonce=5, can_bump=False)
+OLD = AttemptView(b"old", NONCE, AttemptState.BROADCAST)
+CHEAP_NEW = AttemptView(b"new", NONCE, AttemptState.SIGNED, SendError.REPLACEMENT_UNDERPRICED)
+
+
+def test_at_the_cap_the_newest_bytes_are_tried_each_block_and_older_ones_kept_alive() -> None:
+    attempts = [OLD, CHEAP_NEW]
+    first = next_action(IntentState.BROADCAST, attempts, AT_CAP)
+    assert first == Action(Act.SEND, b"new")
+    refused = replace(AT_CAP, refused=frozenset({b"new"}))
+    then = next_action(IntentState.BROADCAST, attempts, refused)
+    assert then == Action(Act.REBROADCAST, b"old")
+    pooled = replace(refused, known=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, attempts, pooled) == Action(Act.WAIT)
+
+
+def test_a_price_is_raised_once_per_block() -> None:
+    seen = replace(AT_CAP, can_bump=True)
+    assert next_action(IntentState.SIGNED, [CHEAP_NEW], seen) == Action(Act.BUMP)
+    again = replace(seen, refused=frozenset({b"new"}))
+    assert next_action(IntentState.SIGNED, [CHEAP_NEW], again) == Action(Act.WAIT)
+
+
+def test_what_is_refused_for_good_or_not_wanted_ends_as_a_transaction_without_effect() -> None:
+    signed = AttemptView(b"new", NONCE, AttemptState.SIGNED, SendError.UNKNOWN)
+    seen = replace(AT_CAP, can_cancel=True)
+    assert next_action(IntentState.SIGNED, [signed], seen) == Action(Act.SEND, b"new")
+    for reason in (replace(seen, hopeless=True), replace(seen, wanted=False)):
+        assert next_action(IntentState.SIGNED, [signed], reason) == Action(Act.CANCEL)
+        pooled = replace(reason, known=frozenset({b"new"}))
+        assert next_action(IntentState.SIGNED, [signed], pooled) == Action(Act.SEND, b"new")
+    # Once a pool took it, it is cheapest to let it be mined.
+    unwanted = replace(seen, wanted=False)
+    assert next_action(IntentState.BROADCAST, [OLD], unwanted) == Action(Act.REBROADCAST, b"old")
+
+
+def test_without_its_key_an_intent_is_sent_as_long_as_that_can_work() -> None:
+    seen = replace(AT_CAP, has_key=False)
+    assert next_action(IntentState.BROADCAST, [OLD], seen) == Action(Act.REBROADCAST, b"old")
+    pooled = replace(seen, known=frozenset({b"old"}), overdue=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, [OLD], pooled).act is Act.REBROADCAST
+    for lost in (
+        replace(pooled, wanted=False),
+        replace(pooled, priced_out=True),
+        replace(pooled, reachable=False),
+        replace(seen, can_pay=False),
+        replace(seen, refused=frozenset({b"old"})),
+    ):
+        assert next_action(IntentState.BROADCAST, [OLD], lost) == Action(Act.ABANDON)
+    mined_above_the_head = replace(OLD, refusal=SendError.NONCE_TOO_LOW)
+    waits = replace(seen, refused=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, [mined_above_the_head], waits).act is Act.WAIT

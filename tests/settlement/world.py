@@ -20,7 +20,7 @@ from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.register import register_worker
 from inferd.chain.requester import submit_many
 from inferd.chain.transact import Sender
-from inferd.protocol.calls import decode_view, view
+from inferd.protocol.calls import decode_view, view, withdraw
 from inferd.protocol.request import RequestParams, model_id
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import (
@@ -180,6 +180,42 @@ class World:
     async def statuses(self) -> dict[int, str]:
         rows = await self.pool.fetch("SELECT id, status::text FROM chain.request ORDER BY id")
         return {row["id"]: row["status"] for row in rows}
+
+    async def poster_transfer(self, nonce: int) -> None:
+        """Somebody uses our key: a transfer to ourselves, mined before anything of ours."""
+        signed = await self.poster.sign(
+            {
+                "type": 2,
+                "chainId": self.contracts.chain_id,
+                "nonce": nonce,
+                "to": self.poster.address,
+                "value": 0,
+                "data": b"",
+                "gas": 21_000,
+                "maxFeePerGas": 100 * GWEI,
+                "maxPriorityFeePerGas": 50 * GWEI,
+            }
+        )
+        await self.rpc.send_raw_transaction(signed.raw)
+
+    async def withdraw_first(self, account: int) -> None:
+        """An account takes its credit out by a transaction that is mined before those of ours."""
+        owner = self.anvil.config.account(account)
+        address = Address(bytes.fromhex(owner.address.removeprefix("0x")))
+        signed = owner.sign_transaction(
+            {
+                "type": 2,
+                "chainId": self.contracts.chain_id,
+                "nonce": await self.rpc.nonce(address),
+                "to": to_checksum_address(self.contracts.requests),
+                "value": 0,
+                "data": withdraw(address),
+                "gas": 100_000,
+                "maxFeePerGas": 100 * GWEI,
+                "maxPriorityFeePerGas": 50 * GWEI,
+            }
+        )
+        await self.rpc.send_raw_transaction(bytes(signed.raw_transaction))
 
     async def posted(self) -> int:
         """How many transactions of the poster are on chain."""

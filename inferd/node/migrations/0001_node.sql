@@ -45,10 +45,12 @@ CREATE INDEX decision_request ON node.decision (request_id, commitment, id DESC)
 CREATE INDEX decision_round ON node.decision (round_id);
 CREATE INDEX decision_unanchored ON node.decision (id) WHERE intent_id IS NULL;
 
--- Requests this node will never serve.
+-- Requests this node will never serve. A refusal is about the deadline then in force: a
+-- reorganisation can undo the cancellation that made it infeasible.
 CREATE TABLE node.refusal (
     request_id   bigint NOT NULL,
     commitment   bytea NOT NULL,
+    deadline_s   bigint NOT NULL,
     reason       text NOT NULL,
     sentence     text NOT NULL,
     block_number bigint NOT NULL,

@@ -1,0 +1,163 @@
+"""What a round sees: which requests are to be computed, again if need be, and how much time a post
+takes on this chain."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexer.database import Pool
+from indexer.types import Address
+from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.settlement.intervals import block_interval_s
+from scheduler.model import GasModel, RequestKey, Rules, Snapshot
+
+NOW_S = 1_700_000_000
+KEY = RequestKey(1, b"\x01" * 20)
+WORKER, OTHER = Address(b"\x0a" * 20), Address(b"\x0b" * 20)
+
+
+@pytest.fixture
+async def chain(pool: Pool) -> Pool:
+    """One pending request and two workers on an indexed chain."""
+    await pool.execute(
+        "INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei, gas_limit,"
+        " finalized_number) VALUES (50, '', $1, 1, 30000000, 1)",
+        NOW_S,
+    )
+    await pool.execute(
+        "INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,"
+        " max_tokens, memory_mb, callback_gas_limit, quorum, batchable, delivery, fee_wei,"
+        " deadline_s, submitted_deadline_s, created_block, created_block_hash, created_log_index,"
+        " created_tx_hash, created_at_s)"
+        " VALUES ($1, $2, '', '', 0, '', 1, 0, 0, 1, true, 0, 1, $3, $3, 1, '', 0, '', $4)",
+        KEY.id,
+        KEY.commitment,
+        NOW_S + 600,
+        NOW_S,
+    )
+    for worker in (WORKER, OTHER):
+        await pool.execute(
+            "INSERT INTO chain.worker VALUES ($1, '', '{}', '', 4, 1000, true, true, 1, 0, 1)",
+            worker,
+        )
+    return pool
+
+
+async def blocks(pool: Pool, interval_s: int) -> None:
+    await pool.execute(
+        "INSERT INTO chain.block SELECT n, '', '', $1 - (50 - n) * $2, 1, 1, 1"
+        " FROM generate_series(20, 50) n",
+        NOW_S,
+        interval_s,
+    )
+
+
+async def answer(pool: Pool, worker: Address) -> None:
+    """A lease of that worker that ended well, and its result."""
+    lease = await pool.fetchval(
+        "INSERT INTO node.lease (request_id, commitment, worker, attempt, state, expires_at)"
+        " VALUES ($1, $2, $3, 1, 'done', now()) RETURNING id",
+        KEY.id,
+        KEY.commitment,
+        worker,
+    )
+    await pool.execute(
+        "INSERT INTO node.result (request_id, commitment, worker, lease_id, digest, output,"
+        " media_type, manifest, signature, compute_ms)"
+        " VALUES ($1, $2, $3, $4, '', '', '', '{}', '', 1)",
+        KEY.id,
+        KEY.commitment,
+        worker,
+        lease,
+    )
+
+
+async def post(pool: Pool, worker: Address, *, live: bool, outcome: str | None) -> None:
+    """A transaction with that worker's result."""
+    intent = await pool.fetchval(
+        "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
+        " inputs) VALUES ('post', '', 'failed', '', '', '', 1, '', '{}') RETURNING id"
+    )
+    await pool.execute(
+        "INSERT INTO node.tx_item VALUES ($1, $2, $3, $4, $5, $6)",
+        intent,
+        KEY.id,
+        KEY.commitment,
+        worker,
+        live,
+        outcome,
+    )
+
+
+async def seen(pool: Pool, inclusion_s: float = 3.0) -> Snapshot:
+    rules = Rules(poster_bps=1_000, inclusion_s=inclusion_s)
+    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S))
+    async with pool.acquire() as connection:
+        snapshot = await load_snapshot(connection, inputs)
+    assert snapshot is not None
+    return snapshot
+
+
+async def test_what_has_a_result_that_can_be_posted_is_not_computed_again(chain: Pool) -> None:
+    assert [request.key for request in (await seen(chain)).requests] == [KEY]
+    await answer(chain, WORKER)
+    assert (await seen(chain)).requests == ()
+
+
+@pytest.mark.parametrize("gone", ["enabled", "staked"])
+async def test_a_dead_workers_result_is_computed_again_by_another(chain: Pool, gone: str) -> None:
+    await answer(chain, WORKER)
+    await chain.execute(f"UPDATE chain.worker SET {gone} = false WHERE signer = $1", WORKER)
+    (request,) = (await seen(chain)).requests
+    assert request.tried == {WORKER}
+    assert request.attempts == 1
+    await answer(chain, OTHER)
+    assert (await seen(chain)).requests == ()
+
+
+async def test_a_result_that_was_given_up_is_computed_again_by_another(chain: Pool) -> None:
+    await answer(chain, WORKER)
+    await post(chain, WORKER, live=False, outcome="abandoned")
+    (request,) = (await seen(chain)).requests
+    assert request.tried == {WORKER}
+    await answer(chain, OTHER)
+    assert (await seen(chain)).requests == ()
+
+
+async def test_what_is_in_a_transaction_is_not_computed_again(chain: Pool) -> None:
+    await answer(chain, WORKER)
+    await post(chain, WORKER, live=True, outcome=None)
+    await chain.execute("UPDATE chain.worker SET enabled = false")
+    assert (await seen(chain)).requests == ()
+
+
+@pytest.mark.parametrize(("interval_s", "inclusion_s"), [(1, 3.0), (2, 4.0), (12, 24.0)])
+async def test_a_post_takes_two_blocks_at_least(
+    chain: Pool, interval_s: int, inclusion_s: float
+) -> None:
+    await blocks(chain, interval_s)
+    assert (await seen(chain)).rules.inclusion_s == inclusion_s
+    assert (await seen(chain, 60.0)).rules.inclusion_s == 60.0
+
+
+async def test_without_blocks_the_setting_holds(chain: Pool) -> None:
+    assert (await seen(chain)).rules.inclusion_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("times_s", "expected_s"),
+    [
+        ([], 0.0),
+        ([100], 0.0),
+        ([100, 112, 124, 148, 160], 12.0),  # a missed slot
+        ([100, 101, 102, 500, 501], 1.0),  # nobody asked for an hour
+        ([100, 100, 100, 101, 101], 0.0),  # four a second
+        ([0, 3600, 7200], 30.0),  # on demand only
+    ],
+)
+def test_the_interval_is_that_of_most_blocks(times_s: list[int], expected_s: float) -> None:
+    assert block_interval_s(list(enumerate(times_s))) == expected_s
+
+
+def test_blocks_that_are_not_remembered_count_as_steps() -> None:
+    assert block_interval_s([(10, 100), (20, 220)]) == 12.0

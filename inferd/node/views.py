@@ -25,8 +25,13 @@ _SELECT = """
     FROM chain.request r
     CROSS JOIN chain.cursor c
     LEFT JOIN LATERAL (
-        SELECT worker, digest FROM node.result
-        WHERE request_id = r.id AND commitment = r.commitment ORDER BY computed_at LIMIT 1
+        SELECT x.worker, x.digest FROM node.result x
+        JOIN chain.worker w ON w.signer = x.worker AND w.enabled AND w.staked
+        WHERE x.request_id = r.id AND x.commitment = r.commitment
+          AND NOT EXISTS (SELECT FROM node.tx_item gone
+                          WHERE gone.request_id = r.id AND gone.commitment = r.commitment
+                            AND gone.worker = x.worker AND gone.outcome = 'abandoned')
+        ORDER BY x.computed_at LIMIT 1
     ) res ON true
     LEFT JOIN node.lease lease
         ON lease.request_id = r.id AND lease.commitment = r.commitment AND lease.state = 'active'

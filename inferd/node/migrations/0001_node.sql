@@ -118,7 +118,7 @@ CREATE TABLE node.tx_item (
     commitment bytea NOT NULL,
     worker     bytea,
     live       boolean NOT NULL DEFAULT true,
-    outcome    text,                         -- settled | refunded | skipped:<reason> | reverted | abandoned
+    outcome    text,                         -- settled, refunded, skipped:<reason>, out_of_gas, reverted, refused, missing, abandoned
     PRIMARY KEY (intent_id, request_id, commitment)
 );
 CREATE UNIQUE INDEX tx_item_live ON node.tx_item (request_id, commitment) WHERE live;

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from inferd.chain.amounts import parse_fee_wei, show_ether
+from inferd.chain.amounts import parse_fee_wei
 from inferd.chain.requester import raise_fee, refund
-from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
+from inferd.cli.moved import show_moved
 from inferd.cli.session import IdArgument, JsonOption, deployed_chain, run_async, session_of
 
 
@@ -36,18 +36,7 @@ def raise_fee_command(
             return await raise_fee(sender, chain.contracts, request_id, added_wei)
 
     fee_wei, tx_hash = run_async(work())
-    if as_json:
-        show_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "id": request_id,
-                "fee_wei": str(fee_wei),
-                "tx_hash": "0x" + tx_hash.hex(),
-            }
-        )
-        return
-    show(show_ether(fee_wei))
-    note(f"transaction 0x{tx_hash.hex()}")
+    show_moved(fee_wei, tx_hash, as_json=as_json, name="fee_wei", id=request_id)
 
 
 def refund_command(
@@ -65,15 +54,4 @@ def refund_command(
             return await refund(sender, chain.contracts, request_id)
 
     amount_wei, tx_hash = run_async(work())
-    if as_json:
-        show_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "id": request_id,
-                "amount_wei": str(amount_wei),
-                "tx_hash": "0x" + tx_hash.hex(),
-            }
-        )
-        return
-    show(show_ether(amount_wei))
-    note(f"transaction 0x{tx_hash.hex()}")
+    show_moved(amount_wei, tx_hash, as_json=as_json, id=request_id)

@@ -9,10 +9,9 @@ from eth_utils.address import is_address, to_canonical_address
 
 from indexer.errors import OperatorError
 from indexer.types import Address
-from inferd.chain.amounts import show_ether
 from inferd.chain.keys import KeySource
 from inferd.chain.money import Taken, withdraw
-from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
+from inferd.cli.moved import show_moved
 from inferd.cli.session import JsonOption, Session, deployed_chain, run_async, session_of
 from inferd.cli.worker import chosen_workers, owner_of
 
@@ -48,17 +47,7 @@ def withdraw_command(
     Example: inferd withdraw poster
     """
     done = run_async(_withdraw(session_of(context), account, to))
-    if as_json:
-        show_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "amount_wei": str(done.amount_wei),
-                "tx_hash": "0x" + done.tx_hash.hex(),
-            }
-        )
-        return
-    show(show_ether(done.amount_wei))
-    note(f"transaction 0x{done.tx_hash.hex()}")
+    show_moved(done.amount_wei, done.tx_hash, as_json=as_json)
 
 
 async def _withdraw(session: Session, account: str, to: str | None) -> Taken:

@@ -16,6 +16,7 @@ from inferd.chain.keys import KeySource, open_account
 from inferd.chain.money import Taken, Unstaking, unstake, withdraw_stake
 from inferd.chain.register import Registration, register_worker
 from inferd.chain.transact import Sender
+from inferd.cli.moved import show_moved
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.session import (
     DeployedChain,
@@ -131,17 +132,7 @@ def withdraw_stake_command(
             return await withdraw_stake(owner, contracts, signer)
 
     done = run_async(work())
-    if as_json:
-        show_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "amount_wei": str(done.amount_wei),
-                "tx_hash": "0x" + done.tx_hash.hex(),
-            }
-        )
-        return
-    show(show_ether(done.amount_wei))
-    note(f"transaction 0x{done.tx_hash.hex()}")
+    show_moved(done.amount_wei, done.tx_hash, as_json=as_json)
 
 
 @asynccontextmanager

@@ -15,9 +15,9 @@ from eth_utils.address import to_canonical_address, to_checksum_address
 
 from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
+from indexer.rpc.refusals import SendError, classify
 from indexer.types import Address, Hash32, Wei
 from inferd.protocol.reverts import decode_revert
-from inferd.settlement.errors import SendError, classify
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount

@@ -9,9 +9,9 @@ import structlog
 
 from indexer.database import Pool
 from indexer.rpc import Receipt
+from indexer.rpc.refusals import SendError
 from indexer.types import Contracts
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
-from inferd.settlement.errors import SendError
 from inferd.settlement.fees import Fees, first_fees, replacement_fees
 from inferd.settlement.launch import Launcher, gas_cap
 from inferd.settlement.outbox import GasObservation, ItemKey, Outbox

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from eth_utils.crypto import keccak
 
+from indexer.rpc.refusals import SendError, classify
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment
-from inferd.settlement.errors import SendError, classify
 from inferd.settlement.fees import Fees
 from inferd.settlement.state import AttemptState, AttemptView, IntentState
 

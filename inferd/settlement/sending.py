@@ -8,8 +8,8 @@ import structlog
 
 from indexer.errors import RpcUnreachable
 from indexer.rpc import RpcError
+from indexer.rpc.refusals import SendError, classify
 from inferd.settlement.chain import ChainRpc, Sight
-from inferd.settlement.errors import SendError, classify
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Attempt, Intent
 from inferd.settlement.settings import PausedReason, SettlementStatus

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from inferd.settlement.errors import SendError
+from indexer.rpc.refusals import SendError
 
 TOO_CHEAP = frozenset({SendError.UNDERPRICED, SendError.REPLACEMENT_UNDERPRICED})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from inferd.settlement.errors import SendError
+from indexer.rpc.refusals import SendError
 from inferd.settlement.state import (
     LIVE,
     Act,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferd.settlement.errors import SendError, classify
+from indexer.rpc.refusals import SendError, classify
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from eth_utils.crypto import keccak
 from indexer import events as ev
 from indexer.abi import UndecodableLog, address, boolean, octets, unsigned, word_at, words
 from indexer.rpc.types import RawLog
-from indexer.types import Address, Contracts, Hash32, Wei
+from indexer.types import WEI_PER_GWEI, Address, Contracts, Hash32, Wei
 
-_WEI_PER_GWEI = 10**9
 _MAX_STORED_ID = 2**63 - 1
 _MAX_DELIVERY = 2
 _MAX_INPUT_KIND = 1
@@ -86,7 +85,7 @@ def _inference_requested(topics: _Topics, data: bytes) -> ev.InferenceRequested:
         requester=_address(topics[2]),
         model_id=Hash32(topics[3]),
         commitment=record[1:21],
-        fee_wei=Wei(int.from_bytes(record[26:], "big") * _WEI_PER_GWEI),
+        fee_wei=Wei(int.from_bytes(record[26:], "big") * WEI_PER_GWEI),
         deadline_s=int.from_bytes(record[21:26], "big"),
         delivery=delivery,
         quorum=flags >> 2 & 15,

@@ -15,6 +15,9 @@ Wei = NewType("Wei", int)
 ZERO_HASH = Hash32(bytes(32))
 
 
+WEI_PER_GWEI = 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class BlockRef:
     """The block a read is pinned to. Two values with one hash are the same state of the chain."""

@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import ClassVar
 
 from indexer.errors import OperatorError
-from indexer.types import Wei
+from indexer.types import WEI_PER_GWEI, Wei
 
 _WEI_DIGITS = {"wei": 0, "gwei": 9, "ether": 18, "eth": 18}
 _AMOUNT = re.compile(r"([0-9]{1,80})(?:\.([0-9]{1,80}))?\s*([a-z]+)", re.ASCII)
-_WEI_PER_GWEI = 10**9
 _MAX_WEI = 2**256 - 1
 _MAX_FEE_GWEI = 2**48 - 1
 
@@ -75,7 +74,7 @@ def parse_amount_wei(text: str, *, name: str = "amount") -> Wei:
 def parse_fee_wei(text: str) -> Wei:
     """A request's fee in wei: whole gwei, more than nothing. Raises BadAmount, BadFee."""
     fee_wei = parse_amount_wei(text, name="fee")
-    gwei, rest = divmod(fee_wei, _WEI_PER_GWEI)
+    gwei, rest = divmod(fee_wei, WEI_PER_GWEI)
     if rest:
         raise BadFee(
             f"the fee {text!r} is no whole number of gwei",

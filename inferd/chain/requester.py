@@ -20,7 +20,7 @@ from indexer.events import (
     RequestRefunded,
 )
 from indexer.rpc import RawLog, Receipt, Rpc, RpcMalformed
-from indexer.types import Address, Contracts, Hash32, Wei
+from indexer.types import WEI_PER_GWEI, Address, Contracts, Hash32, Wei
 from inferd.chain.connect import read_view
 from inferd.chain.logs import newest_log
 from inferd.chain.transact import Sender
@@ -38,7 +38,6 @@ from inferd.protocol.result import digest_of
 
 _MAX_ID = 2**63 - 1
 """Ids count up from 1, and the tables hold 63 bits."""
-_WEI_PER_GWEI = 10**9
 _REQUESTED = topic_of("InferenceRequested(uint256,address,bytes32,uint256,uint256,bytes)")
 _FULFILLED = topic_of("InferenceFulfilled(uint256,address,bytes32)")
 
@@ -239,7 +238,7 @@ async def read_request(rpc: Rpc, contracts: Contracts, request_id: int) -> OnCha
         tx_hash=log.tx_hash,
         block_number=log.block_number,
         status=status,
-        fee_wei=Wei(record[0] * _WEI_PER_GWEI),
+        fee_wei=Wei(record[0] * WEI_PER_GWEI),
         deadline_s=record[1],
     )
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from indexer.types import WEI_PER_GWEI
 from inferd.cli.client import NodeClient, NodeUnreachable
 from inferd.cli.output import escape, note, show, show_json
 from inferd.cli.session import JsonOption, Session, run_async, session_of
@@ -125,7 +126,7 @@ def table_of(views: Sequence[RequestView]) -> Table:
         table.add_row(
             _cell(view.id),
             _cell(view.model),
-            _cell(f"{int(view.fee_wei) // 10**9} gwei"),
+            _cell(f"{int(view.fee_wei) // WEI_PER_GWEI} gwei"),
             Text(escape(state), style=_STYLES.get(view.state, "")),
             _cell(_short(view.worker)),
             _cell(view.waited_blocks),

@@ -12,13 +12,13 @@ from eth_utils.address import to_canonical_address
 from indexer.database import Connection, Pool
 from indexer.follow import Indexer
 from indexer.store import load_cursor
-from indexer.types import Address, Hash32
+from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
 from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
-from inferd.node.settings import Gwei, Settings
+from inferd.node.settings import Settings
 from inferd.node.snapshot import RoundInputs
 from inferd.node.supervise import first_cause, keep_running
 from inferd.node.upkeep import Upkeep
@@ -205,13 +205,13 @@ def settlement_settings(
         own_accounts=own,
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,
-        max_fee_per_gas_wei=posting.max_fee_gwei * Gwei,
-        delay_price_wei_per_s=posting.delay_price_gwei_per_s * Gwei,
+        max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
+        delay_price_wei_per_s=posting.delay_price_gwei_per_s * WEI_PER_GWEI,
         guard_s=posting.guard_s,
         max_results=posting.max_results,
         max_gas=posting.max_gas,
         refunds=posting.refund_expired,
-        refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * Gwei,
+        refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * WEI_PER_GWEI,
         refund_min_fee_ratio=posting.refund_min_fee_ratio,
-        refund_budget_wei_per_day=posting.refund_budget_gwei_per_day * Gwei,
+        refund_budget_wei_per_day=posting.refund_budget_gwei_per_day * WEI_PER_GWEI,
     )

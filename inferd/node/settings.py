@@ -23,7 +23,6 @@ from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
 from scheduler.policies import policy_named
 
-Gwei = 10**9
 _OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from indexer.database import Connection
 from inferd.protocol.request import Delivery, InputKind
 from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.postable import POSTABLE
+from inferd.workers.leases import FailureKind, failure_words
 from scheduler.model import (
     Block,
     GasModel,
@@ -24,12 +26,13 @@ from scheduler.model import (
 _RECENT_FEES = 256
 _INCLUSION_BLOCKS = 2
 
-# Computed once more is what has no result that the contract would take (its worker is enabled and
-# staked, and it was not given up) and is in no transaction. After the n-th failure a request rests
-# for 2^(n-1) seconds, or a quarter of its time left: a back end that restarts must not use up all
-# attempts within a second.
+_UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
 
-_PENDING = """
+# Computed once more is what has no result that could be posted and is in no transaction. After the
+# n-th failure a request rests for 2^(n-1) seconds, or a quarter of its time left: a back end that
+# restarts must not use up all attempts within a second.
+
+_PENDING = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
            r.quorum, r.input_kind, coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
@@ -38,20 +41,15 @@ _PENDING = """
         SELECT count(*) FILTER (WHERE state <> 'active' AND counts) AS attempts,
                array_agg(DISTINCT worker) FILTER (WHERE counts) AS tried,
                max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
-               min(failure) FILTER (WHERE failure LIKE 'bad_input: %') AS bad_input,
+               min(failure) FILTER (WHERE failure LIKE '{FailureKind.BAD_INPUT}: %') AS bad_input,
                bool_or(state = 'active') AS leased
-        FROM (SELECT *, coalesce(failure, '') !~ '^(busy|abandoned): ' AS counts
+        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
               FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
       AND NOT EXISTS (SELECT FROM node.result n
-                      JOIN chain.worker w ON w.signer = n.worker AND w.enabled AND w.staked
-                      WHERE n.request_id = r.id AND n.commitment = r.commitment
-                        AND NOT EXISTS (SELECT FROM node.tx_item i
-                                        WHERE i.request_id = n.request_id
-                                          AND i.commitment = n.commitment
-                                          AND i.worker = n.worker AND i.outcome = 'abandoned'))
+                      WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
       AND NOT EXISTS (SELECT FROM node.tx_item i
                       WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
       AND NOT EXISTS (SELECT FROM node.refusal
@@ -61,7 +59,7 @@ _PENDING = """
            - interval '1 second' * least(power(2, l.attempts - 1),
                                          greatest(0, r.deadline_s - $1) / 4.0))
     ORDER BY r.id
-"""
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +131,7 @@ def _request(row: Any) -> PendingRequest:
         memory_mb=row["memory_mb"],
         attempts=row["attempts"],
         batchable=row["batchable"],
-        bad_input=_after_colon(row["bad_input"]),
+        bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=unsupported(row["delivery"], row["quorum"], row["input_kind"]),
     )
-
-
-def _after_colon(failure: str | None) -> str | None:
-    """A lease's failure is stored as "kind: words"."""
-    return None if failure is None else failure.partition(": ")[2]

@@ -7,8 +7,9 @@ from typing import Any
 
 from indexer.database import Connection
 from inferd.node.api_models import RequestState, RequestView
+from inferd.settlement.postable import POSTABLE
 
-_SELECT = """
+_SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.deadline_s, r.cancel_requested,
            r.created_at_s, r.created_block, r.created_tx_hash, r.status, r.worker, r.digest,
            r.settled_block, r.settled_tx_hash,
@@ -25,13 +26,9 @@ _SELECT = """
     FROM chain.request r
     CROSS JOIN chain.cursor c
     LEFT JOIN LATERAL (
-        SELECT x.worker, x.digest FROM node.result x
-        JOIN chain.worker w ON w.signer = x.worker AND w.enabled AND w.staked
-        WHERE x.request_id = r.id AND x.commitment = r.commitment
-          AND NOT EXISTS (SELECT FROM node.tx_item gone
-                          WHERE gone.request_id = r.id AND gone.commitment = r.commitment
-                            AND gone.worker = x.worker AND gone.outcome = 'abandoned')
-        ORDER BY x.computed_at LIMIT 1
+        SELECT n.worker, n.digest FROM node.result n
+        WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE}
+        ORDER BY n.computed_at LIMIT 1
     ) res ON true
     LEFT JOIN node.lease lease
         ON lease.request_id = r.id AND lease.commitment = r.commitment AND lease.state = 'active'
@@ -54,7 +51,7 @@ _SELECT = """
         FROM node.tx_item item
         WHERE item.request_id = r.id AND item.commitment = r.commitment AND item.live
     ) live ON true
-"""
+"""  # noqa: S608 - constants
 
 
 async def latest_requests(

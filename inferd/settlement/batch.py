@@ -15,6 +15,7 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.postable import POSTABLE
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
@@ -75,19 +76,19 @@ async def load_ready(
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable,"
-            " n.worker, n.digest, n.signature, w.owner,"
+            "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable,"  # noqa: S608 - constants
+            " n.worker, n.digest, n.signature, owned.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
             " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
             "         AND commitment = r.commitment AND worker = n.worker"
             "         AND outcome = ANY($3::text[])) AS suspect"
             " FROM chain.request r"
             " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
-            " JOIN chain.worker w ON w.signer = n.worker AND w.enabled AND w.staked"
-            " WHERE r.status = 'pending' AND r.deadline_s > $1"
-            " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
-            "     AND i.commitment = r.commitment"
-            "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker = n.worker)))"
+            " JOIN chain.worker owned ON owned.signer = n.worker"
+            " WHERE r.status = 'pending' AND r.deadline_s > $1 AND "
+            + POSTABLE
+            + " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
+            "     AND i.commitment = r.commitment AND i.live)"
             " ORDER BY r.deadline_s, r.id, n.computed_at, n.worker LIMIT $2",
             head.timestamp_s,
             _MAX_READY,

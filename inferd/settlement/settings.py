@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from indexer.types import Address
+from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.fees import FeeCaps
 from scheduler.model import GasModel, PostingRules
 
-_GWEI = 10**9
 _GAS_PRIOR = GasModel(fixed_gas=45_000, per_group_gas=14_000, per_result_gas=5_500)
 MAX_TRANSACTION_GAS = 16_777_216
 """EIP-7825: no chain since Fusaka takes a transaction with more."""
@@ -33,8 +32,8 @@ class SettlementSettings:
     max_refused_blocks: int = 5
     """Blocks of being refused for no known reason after which a transaction is given up."""
 
-    max_fee_per_gas_wei: int = 200 * _GWEI
-    max_priority_fee_wei: int = 10 * _GWEI
+    max_fee_per_gas_wei: int = 200 * WEI_PER_GWEI
+    max_priority_fee_wei: int = 10 * WEI_PER_GWEI
     min_priority_fee_wei: int = 0
 
     delay_price_wei_per_s: int = 10**12
@@ -59,7 +58,7 @@ class SettlementSettings:
 
     refunds: bool = True
     """Whether expired requests are refunded to their requesters at this operator's expense."""
-    refund_max_fee_per_gas_wei: int = 20 * _GWEI
+    refund_max_fee_per_gas_wei: int = 20 * WEI_PER_GWEI
     """Gas price above which refunds wait."""
     refund_max_claims: int = 50
     """Claims in one transaction, at most."""

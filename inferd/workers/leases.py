@@ -70,6 +70,11 @@ def failure_text(kind: FailureKind, reason: str) -> str:
     return f"{kind}: {reason}".replace("\x00", "")[:_MAX_FAILURE_CHARACTERS]
 
 
+def failure_words(failure: str | None) -> str | None:
+    """The reason in a stored failure."""
+    return None if failure is None else failure.partition(": ")[2]
+
+
 def failure_kind(failure: str | None) -> FailureKind:
     """The kind of a stored failure; a lease that expired without one ran out of time."""
     if failure is None:

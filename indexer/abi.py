@@ -45,6 +45,14 @@ def address(word: bytes) -> bytes:
     return word[12:]
 
 
+def left_aligned(data: bytes, at: int, size: int) -> bytes:
+    """The `bytesN` at byte `at`, N being `size`."""
+    word = word_at(data, at)
+    if word[size:].strip(b"\0"):
+        raise UndecodableLog("the padding after bytes is dirty")
+    return word[:size]
+
+
 def octets(data: bytes, at: int, head_bytes: int) -> bytes:
     """The `bytes` or `string` whose offset is the word at byte `at` of a head of `head_bytes`."""
     start = _tail(data, at, head_bytes)

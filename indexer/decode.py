@@ -8,7 +8,16 @@ from typing import Final
 from eth_utils.crypto import keccak
 
 from indexer import events as ev
-from indexer.abi import UndecodableLog, address, boolean, octets, unsigned, word_at, words
+from indexer.abi import (
+    UndecodableLog,
+    address,
+    boolean,
+    left_aligned,
+    octets,
+    unsigned,
+    word_at,
+    words,
+)
 from indexer.rpc.types import RawLog
 from indexer.types import WEI_PER_GWEI, Address, Contracts, Hash32, Wei
 
@@ -29,6 +38,7 @@ class Decoder:
             "results": contracts.results,
             "registry": contracts.registry,
             "stakes": contracts.stakes,
+            "disputes": contracts.disputes,
         }
         self._by_topic: dict[bytes, tuple[Address, int, _Decode]] = {
             topic_of(signature): (homes[home], topic_count, decode)
@@ -76,7 +86,7 @@ def _wei(data: bytes, at: int) -> Wei:
 def _inference_requested(topics: _Topics, data: bytes) -> ev.InferenceRequested:
     record, limits = word_at(data, 0), word_at(data, 32)
     flags, delivery, input_kind = record[0], record[0] & 3, limits[19]
-    if flags >> 7 or limits[:_UNUSED_LIMITS_BYTES].strip(b"\0"):
+    if limits[:_UNUSED_LIMITS_BYTES].strip(b"\0"):
         raise UndecodableLog("bits are set that mean nothing yet")
     if delivery > _MAX_DELIVERY or input_kind > _MAX_INPUT_KIND:
         raise UndecodableLog("the delivery or the kind of input is unknown")
@@ -89,7 +99,8 @@ def _inference_requested(topics: _Topics, data: bytes) -> ev.InferenceRequested:
         deadline_s=int.from_bytes(record[21:26], "big"),
         delivery=delivery,
         quorum=flags >> 2 & 15,
-        batchable=bool(flags >> 6),
+        batchable=bool(flags >> 6 & 1),
+        under_terms=bool(flags >> 7),
         max_tokens=int.from_bytes(limits[28:], "big"),
         memory_mb=int.from_bytes(limits[24:28], "big"),
         callback_gas_limit=int.from_bytes(limits[20:24], "big"),
@@ -107,7 +118,9 @@ def _cancel_requested(topics: _Topics, data: bytes) -> ev.CancelRequested:
 
 
 def _inference_fulfilled(topics: _Topics, data: bytes) -> ev.InferenceFulfilled:
-    return ev.InferenceFulfilled(_stored_id(topics), _address(topics[2]), Hash32(word_at(data, 0)))
+    return ev.InferenceFulfilled(
+        _stored_id(topics), _address(word_at(data, 0)), Hash32(word_at(data, 32))
+    )
 
 
 def _result_skipped(topics: _Topics, data: bytes) -> ev.ResultSkipped:
@@ -124,12 +137,12 @@ def _refund_skipped(topics: _Topics, data: bytes) -> ev.RefundSkipped:
 
 def _worker_paid(topics: _Topics, data: bytes) -> ev.WorkerPaid:
     return ev.WorkerPaid(
-        _address(topics[1]), _address(topics[2]), unsigned(data, 0, 63), _wei(data, 32)
+        _address(topics[1]), _address(word_at(data, 0)), unsigned(data, 32, 63), _wei(data, 64)
     )
 
 
 def _poster_paid(topics: _Topics, data: bytes) -> ev.PosterPaid:
-    return ev.PosterPaid(_address(topics[1]), _wei(data, 0))
+    return ev.PosterPaid(_address(word_at(data, 0)), _wei(data, 32))
 
 
 def _withdrawn(topics: _Topics, data: bytes) -> ev.Withdrawn:
@@ -141,7 +154,54 @@ def _group_skipped(topics: _Topics, data: bytes) -> ev.GroupSkipped:
 
 
 def _decisions_anchored(topics: _Topics, data: bytes) -> ev.DecisionsAnchored:
-    return ev.DecisionsAnchored(Hash32(topics[1]), _address(topics[2]))
+    return ev.DecisionsAnchored(Hash32(topics[1]), _address(word_at(data, 0)))
+
+
+def _callback_delivered(topics: _Topics, data: bytes) -> ev.CallbackDelivered:
+    return ev.CallbackDelivered(_stored_id(topics), _address(topics[2]))
+
+
+def _callback_failed(topics: _Topics, data: bytes) -> ev.CallbackFailed:
+    return ev.CallbackFailed(_stored_id(topics), _address(topics[2]), octets(data, 0, 32))
+
+
+def _callback_skipped(topics: _Topics, data: bytes) -> ev.CallbackSkipped:
+    return ev.CallbackSkipped(_id(topics), unsigned(data, 0, 8))
+
+
+def _proof_rejected(topics: _Topics, data: bytes) -> ev.ProofRejected:
+    return ev.ProofRejected(_id(topics), _address(topics[2]))
+
+
+def _credited(topics: _Topics, data: bytes) -> ev.Credited:
+    return ev.Credited(_address(topics[1]), _address(topics[2]), _wei(data, 0))
+
+
+def _credit_transferred(topics: _Topics, data: bytes) -> ev.CreditTransferred:
+    return ev.CreditTransferred(_address(topics[1]), _address(topics[2]), _wei(data, 0))
+
+
+def _paused_set(topics: _Topics, data: bytes) -> ev.PausedSet:
+    return ev.PausedSet(boolean(data, 0))
+
+
+def _ownership_offered(topics: _Topics, data: bytes) -> ev.OwnershipOffered:
+    return ev.OwnershipOffered(_address(topics[1]), _address(topics[2]))
+
+
+def _ownership_taken(topics: _Topics, data: bytes) -> ev.OwnershipTaken:
+    return ev.OwnershipTaken(_address(topics[1]), _address(topics[2]))
+
+
+def _model_terms_set(topics: _Topics, data: bytes) -> ev.ModelTermsSet:
+    return ev.ModelTermsSet(
+        terms_id=_id(topics),
+        model_id=Hash32(topics[2]),
+        verifier=_address(word_at(data, 0)),
+        dispute_window_s=unsigned(data, 32, 32),
+        bond_gwei=unsigned(data, 64, 56),
+        min_quorum=unsigned(data, 96, 8),
+    )
 
 
 def _worker_registered(topics: _Topics, data: bytes) -> ev.WorkerRegistered:
@@ -183,6 +243,61 @@ def _stake_withdrawn(topics: _Topics, data: bytes) -> ev.StakeWithdrawn:
     return ev.StakeWithdrawn(_address(topics[1]), _address(topics[2]), _wei(data, 0))
 
 
+def _slashed(topics: _Topics, data: bytes) -> ev.Slashed:
+    return ev.Slashed(
+        _address(topics[1]), _address(topics[2]), _wei(data, 0), _wei(data, 32), _wei(data, 64)
+    )
+
+
+def _equivocated(topics: _Topics, data: bytes) -> ev.Equivocated:
+    return ev.Equivocated(
+        signer=_address(topics[1]),
+        request_id=int.from_bytes(topics[2], "big"),
+        commitment=left_aligned(data, 0, 20),
+        digest=Hash32(word_at(data, 32)),
+        other_digest=Hash32(word_at(data, 64)),
+    )
+
+
+def _payment_held(topics: _Topics, data: bytes) -> ev.PaymentHeld:
+    return ev.PaymentHeld(
+        request_id=_stored_id(topics),
+        commitment=left_aligned(data, 0, 20),
+        digest=Hash32(word_at(data, 32)),
+        workers=tuple(_address(word) for word in words(data, 64, 224)),
+        owners=tuple(_address(word) for word in words(data, 96, 224)),
+        payment_wei=_wei(data, 128),
+        bond_wei=_wei(data, 160),
+        disputable_until_s=unsigned(data, 192, 40),
+    )
+
+
+def _payment_released(topics: _Topics, data: bytes) -> ev.PaymentReleased:
+    return ev.PaymentReleased(_stored_id(topics))
+
+
+def _release_skipped(topics: _Topics, data: bytes) -> ev.ReleaseSkipped:
+    return ev.ReleaseSkipped(_id(topics), unsigned(data, 0, 8))
+
+
+def _dispute_opened(topics: _Topics, data: bytes) -> ev.DisputeOpened:
+    return ev.DisputeOpened(_stored_id(topics), _address(topics[2]), unsigned(data, 0, 40))
+
+
+def _dispute_ruled(topics: _Topics, data: bytes) -> ev.DisputeRuled:
+    return ev.DisputeRuled(
+        _stored_id(topics), _address(topics[2]), boolean(data, 0), _wei(data, 32)
+    )
+
+
+def _dispute_lapsed(topics: _Topics, data: bytes) -> ev.DisputeLapsed:
+    return ev.DisputeLapsed(_stored_id(topics))
+
+
+def _arbiter_set(topics: _Topics, data: bytes) -> ev.ArbiterSet:
+    return ev.ArbiterSet(_address(topics[1]))
+
+
 _EVENTS: Final[tuple[tuple[str, str, int, _Decode], ...]] = (
     (
         "requests",
@@ -192,15 +307,30 @@ _EVENTS: Final[tuple[tuple[str, str, int, _Decode], ...]] = (
     ),
     ("requests", "FeeRaised(uint256,uint256)", 2, _fee_raised),
     ("requests", "CancelRequested(uint256,uint40)", 2, _cancel_requested),
-    ("requests", "InferenceFulfilled(uint256,address,bytes32)", 3, _inference_fulfilled),
+    ("requests", "InferenceFulfilled(uint256,address,bytes32)", 2, _inference_fulfilled),
     ("requests", "ResultSkipped(uint256,uint8)", 2, _result_skipped),
     ("requests", "RequestRefunded(uint256,address,uint256)", 3, _request_refunded),
     ("requests", "RefundSkipped(uint256,uint8)", 2, _refund_skipped),
-    ("requests", "WorkerPaid(address,address,uint256,uint256)", 3, _worker_paid),
-    ("requests", "PosterPaid(address,uint256)", 2, _poster_paid),
+    ("requests", "WorkerPaid(address,address,uint256,uint256)", 2, _worker_paid),
+    ("requests", "PosterPaid(address,uint256)", 1, _poster_paid),
     ("requests", "Withdrawn(address,address,uint256)", 3, _withdrawn),
     ("results", "GroupSkipped(uint256,uint8)", 2, _group_skipped),
-    ("results", "DecisionsAnchored(bytes32,address)", 3, _decisions_anchored),
+    ("requests", "Credited(address,address,uint256)", 3, _credited),
+    ("requests", "CreditTransferred(address,address,uint256)", 3, _credit_transferred),
+    ("requests", "PausedSet(bool)", 1, _paused_set),
+    ("requests", "OwnershipOffered(address,address)", 3, _ownership_offered),
+    ("requests", "OwnershipTaken(address,address)", 3, _ownership_taken),
+    (
+        "requests",
+        "ModelTermsSet(uint256,bytes32,address,uint32,uint56,uint8)",
+        3,
+        _model_terms_set,
+    ),
+    ("results", "DecisionsAnchored(bytes32,address)", 2, _decisions_anchored),
+    ("results", "CallbackDelivered(uint256,address)", 3, _callback_delivered),
+    ("results", "CallbackFailed(uint256,address,bytes)", 3, _callback_failed),
+    ("results", "CallbackSkipped(uint256,uint8)", 2, _callback_skipped),
+    ("results", "ProofRejected(uint256,address)", 3, _proof_rejected),
     (
         "registry",
         "WorkerRegistered(address,address,bytes32[],string,uint32,uint32)",
@@ -218,4 +348,18 @@ _EVENTS: Final[tuple[tuple[str, str, int, _Decode], ...]] = (
     ("stakes", "Staked(address,address,uint256,uint256)", 3, _staked),
     ("stakes", "UnstakeStarted(address,uint256,uint256,uint256,uint40)", 2, _unstake_started),
     ("stakes", "StakeWithdrawn(address,address,uint256)", 3, _stake_withdrawn),
+    (
+        "disputes",
+        "PaymentHeld(uint256,bytes20,bytes32,address[],address[],uint256,uint256,uint40)",
+        2,
+        _payment_held,
+    ),
+    ("disputes", "PaymentReleased(uint256)", 2, _payment_released),
+    ("disputes", "ReleaseSkipped(uint256,uint8)", 2, _release_skipped),
+    ("disputes", "DisputeOpened(uint256,address,uint40)", 3, _dispute_opened),
+    ("disputes", "DisputeRuled(uint256,bool,address,uint256)", 3, _dispute_ruled),
+    ("disputes", "DisputeLapsed(uint256)", 2, _dispute_lapsed),
+    ("disputes", "ArbiterSet(address)", 2, _arbiter_set),
+    ("stakes", "Slashed(address,address,uint256,uint256,uint256)", 3, _slashed),
+    ("stakes", "Equivocated(address,uint256,bytes20,bytes32,bytes32)", 3, _equivocated),
 )

@@ -49,6 +49,7 @@ class RequestRow:
     quorum: int
     batchable: bool
     delivery: int
+    under_terms: bool
     fee_wei: Wei
     deadline_s: int
     submitted_deadline_s: int
@@ -63,6 +64,9 @@ class RequestRow:
     worker: Address | None = None
     settled_block: int | None = None
     settled_tx_hash: Hash32 | None = None
+    callback_delivered_block: int | None = None
+    callback_failures: int = 0
+    callback_failure: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +97,15 @@ class PaymentRow:
     role: Literal["worker", "poster"]
     account: Address
     worker: Address | None
-    results: int
+    results: int | None
     amount_wei: Wei
 
 
 def request_of(event: Event) -> int | None:
     """The request an event says something of, where the id is one that a request can have."""
-    if isinstance(event, ev.RequestEvent | ev.SkipEvent) and event.request_id <= _MAX_STORED_ID:
-        return event.request_id
-    return None
+    if not isinstance(event, ev.RequestEvent | ev.SkipEvent | ev.DisputeEvent):
+        return None
+    return event.request_id if event.request_id <= _MAX_STORED_ID else None
 
 
 def worker_of(event: Event) -> Address | None:
@@ -134,30 +138,17 @@ def fold_worker(located: Iterable[LocatedEvent]) -> WorkerRow | None:
 
 
 def payments(located: Iterable[LocatedEvent]) -> list[PaymentRow]:
-    """The payments among logs in chain order.
-
-    The contract pays a group's worker and then its poster, so a poster's row names the worker and
-    the results of the row before it.
-    """
+    """The payments among logs in chain order; a poster is paid for a whole transaction or for
+    a quorum's group, and its row names no worker."""
     rows: list[PaymentRow] = []
     for item in located:
-        event = item.event
-        if isinstance(event, ev.WorkerPaid):
-            rows.append(
-                _payment(item, "worker", event.owner, event.worker, event.results, event.amount_wei)
-            )
-        elif isinstance(event, ev.PosterPaid):
-            before = rows[-1] if rows else None
-            same_group = (
-                before is not None
-                and before.role == "worker"
-                and before.block_hash == item.log.block_hash
-                and before.tx_hash == item.log.tx_hash
-                and before.log_index == item.log.log_index - 1
-            )
-            worker = before.worker if before is not None and same_group else None
-            results = before.results if before is not None and same_group else 0
-            rows.append(_payment(item, "poster", event.poster, worker, results, event.amount_wei))
+        match item.event:
+            case ev.WorkerPaid() as paid:
+                rows.append(
+                    _payment(item, "worker", paid.owner, paid.worker, paid.results, paid.amount_wei)
+                )
+            case ev.PosterPaid() as paid:
+                rows.append(_payment(item, "poster", paid.poster, None, None, paid.amount_wei))
     return rows
 
 
@@ -175,6 +166,7 @@ def _created(event: ev.InferenceRequested, item: LocatedEvent) -> RequestRow:
         quorum=event.quorum,
         batchable=event.batchable,
         delivery=event.delivery,
+        under_terms=event.under_terms,
         fee_wei=event.fee_wei,
         deadline_s=event.deadline_s,
         submitted_deadline_s=event.deadline_s,
@@ -208,6 +200,12 @@ def _request_after(row: RequestRow, item: LocatedEvent) -> RequestRow:
                 status="refunded",
                 settled_block=item.log.block_number,
                 settled_tx_hash=item.log.tx_hash,
+            )
+        case ev.CallbackDelivered():
+            return replace(row, callback_delivered_block=item.log.block_number)
+        case ev.CallbackFailed(reason=reason):
+            return replace(
+                row, callback_failures=row.callback_failures + 1, callback_failure=reason
             )
         case _:
             return row
@@ -246,7 +244,10 @@ def _worker_after(row: WorkerRow, event: Event) -> WorkerRow:
             return replace(row, staked=staked)
         case ev.Staked(staked_wei=staked_wei):
             return replace(row, stake_wei=staked_wei)
-        case ev.UnstakeStarted(staked_wei=staked_wei, unbonding_wei=unbonding_wei):
+        case (
+            ev.UnstakeStarted(staked_wei=staked_wei, unbonding_wei=unbonding_wei)
+            | ev.Slashed(staked_wei=staked_wei, unbonding_wei=unbonding_wei)
+        ):
             return replace(row, stake_wei=staked_wei, unbonding_wei=unbonding_wei)
         case ev.StakeWithdrawn():
             # The contract lets all that has finished unbonding leave at once.
@@ -260,7 +261,7 @@ def _payment(
     role: Literal["worker", "poster"],
     account: Address,
     worker: Address | None,
-    results: int,
+    results: int | None,
     amount_wei: Wei,
 ) -> PaymentRow:
     return PaymentRow(

@@ -74,12 +74,12 @@ UPSERT_WORKER: Final = _upsert("chain.worker", _columns(WorkerRow))
 
 INSERT_SOURCE: Final = """
     INSERT INTO chain.source
-        (chain_id, genesis_hash, start_block, requests, results, registry, stakes)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+        (chain_id, genesis_hash, start_block, requests, results, registry, stakes, disputes)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (singleton) DO NOTHING
 """
 SELECT_SOURCE: Final = """
-    SELECT chain_id, genesis_hash, start_block, requests, results, registry, stakes
+    SELECT chain_id, genesis_hash, start_block, requests, results, registry, stakes, disputes
     FROM chain.source
 """
 

@@ -39,6 +39,7 @@ class Contracts:
     results: Address
     registry: Address
     stakes: Address
+    disputes: Address
 
     def addresses(self) -> tuple[Address, ...]:
-        return (self.requests, self.results, self.registry, self.stakes)
+        return (self.requests, self.results, self.registry, self.stakes, self.disputes)

@@ -34,7 +34,7 @@ class Admitted(NamedTuple):
     revenue_wei: int
     """What it earns this operator on the workers it may go to."""
     gas_need_wei: int
-    """What it has to earn: its share of a post's gas, times the margin."""
+    """What it has to earn: its share of a post's gas and its delivery's, times the margin."""
     owned_only: bool
     """Whether only the operator's own workers make it worth its gas."""
     facts: Facts
@@ -127,7 +127,7 @@ class Admission:
         if facts.registered_p90_ms > budget_ms:
             return self._infeasible(request, budget_ms, facts.registered_p90_ms)
 
-        need_wei = self._need_batched_wei if request.batchable else self._need_alone_wei
+        need_wei = self._need_wei(request)
         revenue_wei = poster_share_wei(request.fee_wei, self._rules)
         best_p90_ms = facts.registered_p90_ms
         owned_only = False
@@ -148,6 +148,12 @@ class Admission:
             owned_only,
             facts,
         )
+
+    def _need_wei(self, request: PendingRequest) -> int:
+        """Its share of a post, and its delivery, times the margin."""
+        post_wei = self._need_batched_wei if request.batchable else self._need_alone_wei
+        margin_ppm = round(self._rules.gas_margin * _PPM)
+        return post_wei - (-request.delivery_gas * self._price_wei * margin_ppm // _PPM)
 
     def _expired(self, request: PendingRequest) -> Decision:
         late_s = self._block.timestamp_s - request.deadline_s
@@ -188,13 +194,15 @@ class Admission:
             Reason.GAS_TOO_DEAR_NOW,
             f"Serving it earns {eth(earned_wei)} of its fee of {eth(request.fee_wei)}; at "
             f"{self._price_wei} wei per gas it would have to earn {eth(need_wei)} "
-            f"({self._rules.gas_margin:g} times its share of the post's gas).",
+            f"({self._rules.gas_margin:g} times its share of the post's gas"
+            f"{' and its delivery' if request.delivery_gas else ''}).",
             inputs={
                 "fee_wei": request.fee_wei,
                 "revenue_wei": earned_wei,
                 "gas_need_wei": need_wei,
                 "gas_price_wei": self._price_wei,
                 "gas_margin": self._rules.gas_margin,
+                "delivery_gas": request.delivery_gas,
             },
         )
 

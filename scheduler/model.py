@@ -59,6 +59,8 @@ class PendingRequest:
     """What a worker found wrong with its input, in words; no worker could ever compute it."""
     batchable: bool = True
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
+    delivery_gas: int = 0
+    """What its delivery takes beyond its share of a post."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,75 +2,109 @@
 pragma solidity ^0.8.30;
 
 import {IInferenceRequests} from "./interfaces/IInferenceRequests.sol";
-import {CompactSignature, GroupSkipReason, IInferenceResults, ResultGroup} from "./interfaces/IInferenceResults.sol";
-import {IWorkerRegistry} from "./interfaces/IWorkerRegistry.sol";
-import {Signature} from "./lib/Signature.sol";
-import {TypedData} from "./lib/TypedData.sol";
+import {
+    CompactSignature,
+    GroupSkipReason,
+    IInferenceResults,
+    ProvenGroup,
+    ResultGroup
+} from "./interfaces/IInferenceResults.sol";
+import {Items} from "./lib/Items.sol";
+import {Callbacks} from "./results/Callbacks.sol";
+import {GroupSigners} from "./results/GroupSigners.sol";
+import {Proofs} from "./results/Proofs.sol";
 
 /// @title Signed results
-/// @dev Holds no state and no money. It calls only the two contracts named at deployment, neither of which calls
-/// anybody else while it settles, so nothing can re-enter.
-contract InferenceResults is IInferenceResults, TypedData {
-    bytes32 private constant GROUP_TYPEHASH = keccak256("ResultGroup(bytes items)");
-    /// @dev id (8 bytes), commitment (20), digest (32)
-    uint256 private constant ITEM_BYTES = 60;
-
-    IInferenceRequests private immutable REQUESTS;
-    IWorkerRegistry private immutable REGISTRY;
-
-    constructor(address requests_, address registry_) {
-        REQUESTS = IInferenceRequests(requests_);
-        REGISTRY = IWorkerRegistry(registry_);
-    }
+/// @dev Holds no state and no money. Posting calls only the contracts named at deployment and, read-only, the verifiers
+/// that the owner has set, so nothing can re-enter it.
+contract InferenceResults is GroupSigners, Callbacks, Proofs {
+    constructor(address requests_, address registry_) GroupSigners(registry_) Callbacks(requests_) {}
 
     /// @inheritdoc IInferenceResults
     function post(ResultGroup[] calldata groups, bytes32 decisionsRoot) external returns (uint256 settled) {
+        uint256 start = _start();
+        uint256 tail = start;
         // Unchecked: neither count can exceed the length of calldata.
         unchecked {
             for (uint256 i; i < groups.length; ++i) {
-                settled += _settleGroup(groups, i);
+                (bytes calldata items, CompactSignature[] calldata signatures) = _group(groups, i);
+                if (!Items.areWhole(items)) {
+                    _skip(i, GroupSkipReason.BAD_LENGTH);
+                } else if (signatures.length == 1) {
+                    tail = _append(tail, i, items, _first(signatures));
+                } else {
+                    if (tail != start) settled += _settle(start, tail);
+                    settled += _settleJoint(i, items, signatures);
+                    start = _start();
+                    tail = start;
+                }
             }
+            if (tail != start) settled += _settle(start, tail);
         }
-        if (decisionsRoot != 0) emit DecisionsAnchored(decisionsRoot, msg.sender);
+        _anchor(decisionsRoot);
     }
 
     /// @inheritdoc IInferenceResults
-    function requests() external view returns (address) {
-        return address(REQUESTS);
-    }
-
-    /// @inheritdoc IInferenceResults
-    function registry() external view returns (address) {
-        return address(REGISTRY);
-    }
-
-    /// @inheritdoc IInferenceResults
-    function groupDigest(bytes calldata items) external view returns (bytes32) {
-        return _groupDigest(items);
-    }
-
-    /// @inheritdoc IInferenceResults
-    function domainSeparator() external view returns (bytes32) {
-        return _domainSeparator();
-    }
-
-    function _settleGroup(ResultGroup[] calldata groups, uint256 index) private returns (uint256 settled) {
-        (bytes calldata items, CompactSignature[] calldata signatures) = _group(groups, index);
-        bool wholeItems;
-        // Unchecked: without items, 2^256 - 1 leaves another remainder, so one test finds both faults.
-        unchecked {
-            wholeItems = (items.length - 1) % ITEM_BYTES == ITEM_BYTES - 1;
+    function postProven(ProvenGroup[] calldata groups, bytes32 decisionsRoot) external returns (uint256 settled) {
+        for (uint256 i; i < groups.length; ++i) {
+            settled += _settleProven(groups[i], i);
         }
-        if (!wholeItems) return _skip(index, GroupSkipReason.BAD_LENGTH);
-        if (signatures.length != 1) return _skip(index, GroupSkipReason.BAD_SIGNER_COUNT);
+        _anchor(decisionsRoot);
+    }
 
-        address worker = Signature.recover(_groupDigest(items), _first(signatures));
-        if (worker == address(0)) return _skip(index, GroupSkipReason.BAD_SIGNATURE);
+    /// @dev Where groups for `IInferenceRequests.settle` can be put: behind the free memory pointer and the call's head.
+    function _start() private pure returns (uint256 start) {
+        assembly ("memory-safe") {
+            start := add(mload(0x40), 0x64)
+        }
+    }
 
-        address owner = _activeOwner(worker);
-        if (owner == address(0)) return _skip(index, GroupSkipReason.INACTIVE_WORKER);
+    /// @dev Puts a group behind the others, if its signer is active.
+    /// @return end where the next one goes
+    function _append(uint256 tail, uint256 index, bytes calldata items, CompactSignature calldata signature)
+        private
+        returns (uint256 end)
+    {
+        bytes32 itemsHash;
+        // Copied once, for the hash and for the call. Memory-safe: allocated, save that a skipped group's place is the next
+        // one's as well.
+        assembly ("memory-safe") {
+            end := add(tail, 0x60)
+            calldatacopy(end, items.offset, items.length)
+            itemsHash := keccak256(end, items.length)
+            end := add(end, items.length)
+            mstore(0x40, end)
+        }
+        (address worker, address owner) = _signer(itemsHash, signature);
+        if (owner == address(0)) {
+            _skipSigner(index, worker);
+            return tail;
+        }
+        // Memory-safe: within what was allocated.
+        assembly ("memory-safe") {
+            mstore(tail, worker)
+            mstore(add(tail, 0x20), owner)
+            mstore(add(tail, 0x40), items.length)
+        }
+    }
 
-        return _settle(items, worker, owner);
+    function _settleJoint(uint256 index, bytes calldata items, CompactSignature[] calldata signatures)
+        private
+        returns (uint256)
+    {
+        (address[] memory workers, address[] memory owners) = _signers(index, items, signatures);
+        return workers.length == 0 ? 0 : REQUESTS.settleJoint(items, workers, owners, msg.sender, false);
+    }
+
+    function _settleProven(ProvenGroup calldata group, uint256 index) private returns (uint256) {
+        if (!Items.areWhole(group.items)) return _skip(index, GroupSkipReason.BAD_LENGTH);
+        if (group.proofs.length != group.items.length / Items.BYTES) {
+            return _skip(index, GroupSkipReason.BAD_PROOF_COUNT);
+        }
+        (address[] memory workers, address[] memory owners) = _signers(index, group.items, group.signatures);
+        if (workers.length == 0) return 0;
+        bytes memory accepted = _accepted(REQUESTS, group.items, group.proofs);
+        return REQUESTS.settleJoint(accepted, workers, owners, msg.sender, true);
     }
 
     /// @dev Equivalent to `(groups[index].items, groups[index].signatures)` for the index of a group, save that offsets
@@ -100,38 +134,18 @@ contract InferenceResults is IInferenceResults, TypedData {
         }
     }
 
-    /// @dev Equivalent to `REGISTRY.activeOwner(worker)`, save that what our own contract returns is taken for an address;
-    /// with the checks here and in `_settle`, a single result would cost 500 gas more. That something is returned is
-    /// checked, or a registry without code would let everybody in. Memory-safe: scratch space only.
-    function _activeOwner(address worker) private view returns (address owner) {
-        IWorkerRegistry target = REGISTRY;
-        bytes4 selector = IWorkerRegistry.activeOwner.selector;
-        assembly ("memory-safe") {
-            mstore(0x00, selector)
-            mstore(0x04, worker)
-            // Arguments are evaluated from the last to the first: the call precedes its returned size.
-            if iszero(and(eq(returndatasize(), 0x20), staticcall(gas(), target, 0x00, 0x24, 0x00, 0x20))) {
-                revert(0x00, 0x00)
-            }
-            owner := mload(0x00)
-        }
-    }
-
-    /// @dev Equivalent to `REQUESTS.settle(items, worker, owner, msg.sender)`. A failure, which only a lack of gas can
-    /// cause, must undo the whole post. Memory-safe: written behind the free memory pointer.
-    function _settle(bytes calldata items, address worker, address owner) private returns (uint256 settled) {
+    /// @dev Equivalent to `REQUESTS.settle(groups, msg.sender)` with the groups between `start` and `tail`. A failure, which
+    /// only a lack of gas can cause, must undo the whole post. Memory-safe: the head's place is before the groups.
+    function _settle(uint256 start, uint256 tail) private returns (uint256 settled) {
         IInferenceRequests target = REQUESTS;
         bytes4 selector = IInferenceRequests.settle.selector;
         assembly ("memory-safe") {
-            let m := mload(0x40)
+            let m := sub(start, 0x64)
             mstore(m, selector)
-            mstore(add(m, 0x04), 0x80)
-            mstore(add(m, 0x24), worker)
-            mstore(add(m, 0x44), owner)
-            mstore(add(m, 0x64), caller())
-            mstore(add(m, 0x84), items.length)
-            calldatacopy(add(m, 0xa4), items.offset, items.length)
-            if iszero(call(gas(), target, 0, m, add(0xa4, items.length), 0x00, 0x20)) {
+            mstore(add(m, 0x04), 0x40)
+            mstore(add(m, 0x24), caller())
+            mstore(add(m, 0x44), sub(tail, start))
+            if iszero(call(gas(), target, 0, m, sub(tail, m), 0x00, 0x20)) {
                 returndatacopy(m, 0, returndatasize())
                 revert(m, returndatasize())
             }
@@ -139,23 +153,12 @@ contract InferenceResults is IInferenceResults, TypedData {
         }
     }
 
+    function _anchor(bytes32 decisionsRoot) private {
+        if (decisionsRoot != 0) emit DecisionsAnchored(decisionsRoot, msg.sender);
+    }
+
     function _skip(uint256 index, GroupSkipReason reason) private returns (uint256) {
         emit GroupSkipped(index, reason);
         return 0;
-    }
-
-    function _groupDigest(bytes calldata items) private view returns (bytes32) {
-        bytes32 typehash = GROUP_TYPEHASH;
-        bytes32 structHash;
-        // Equivalent to keccak256(abi.encode(typehash, keccak256(items))). Memory-safe: written behind the free memory
-        // pointer and in the scratch space.
-        assembly ("memory-safe") {
-            let m := mload(0x40)
-            calldatacopy(m, items.offset, items.length)
-            mstore(0x00, typehash)
-            mstore(0x20, keccak256(m, items.length))
-            structHash := keccak256(0x00, 0x40)
-        }
-        return _typedDigest(structHash);
     }
 }

@@ -70,7 +70,15 @@ contract WorkerRegistry is IWorkerRegistry, TypedData {
     /// @inheritdoc IWorkerRegistry
     function activeOwner(address signer) external view returns (address owner) {
         WorkerRecord storage worker = _workers[signer];
-        if (worker.enabled && worker.staked) owner = worker.owner;
+        // Equivalent to `owner = worker.enabled && worker.staked ? worker.owner : address(0)`: the flags are the two bytes
+        // above the owner.
+        assembly ("memory-safe") {
+            let record := sload(worker.slot)
+            owner := mul(
+                and(record, 0xffffffffffffffffffffffffffffffffffffffff),
+                eq(and(shr(160, record), 0xffff), 0x0101)
+            )
+        }
     }
 
     /// @inheritdoc IWorkerRegistry

@@ -11,9 +11,14 @@ import {
     RequestStatus,
     SkipReason
 } from "../src/interfaces/IInferenceRequests.sol";
+import {ICredits} from "../src/interfaces/ICredits.sol";
+import {Hold} from "../src/interfaces/IDisputes.sol";
+import {CallbackClaim, ProvenGroup} from "../src/interfaces/IInferenceResults.sol";
+import {IModelTerms, ModelTerms} from "../src/interfaces/IModelTerms.sol";
+import {IOwned} from "../src/interfaces/IOwned.sol";
 import {Fixture} from "./base/Fixture.sol";
 import {Vm} from "./base/Vm.sol";
-import {Reenterer, Refuser} from "./mocks/Reenterer.sol";
+import {Recorder} from "./mocks/Consumers.sol";
 
 contract InferenceRequestsTest is Fixture {
     address payable private to = payable(account("to"));
@@ -24,6 +29,9 @@ contract InferenceRequestsTest is Fixture {
 
     function test_constructor_wires() public view {
         vm.assertEq(requests.results(), address(results));
+        vm.assertEq(requests.disputes(), address(disputes));
+        vm.assertEq(requests.owner(), admin);
+        vm.assertFalse(requests.paused());
         vm.assertEq(requests.posterBps(), POSTER_BPS);
         vm.assertEq(requests.cancelDelay(), CANCEL_DELAY);
         vm.assertEq(requests.nextId(), 1);
@@ -44,11 +52,11 @@ contract InferenceRequestsTest is Fixture {
     }
 
     function deployWithDelay(uint40 cancelDelay) external {
-        deployRequests(address(results), POSTER_BPS, cancelDelay);
+        deployRequests(address(results), address(disputes), POSTER_BPS, cancelDelay);
     }
 
     function deployWith(uint256 posterBps) external returns (IInferenceRequests) {
-        return deployRequests(address(results), posterBps, CANCEL_DELAY);
+        return deployRequests(address(results), address(disputes), posterBps, CANCEL_DELAY);
     }
 
     // submit
@@ -116,6 +124,32 @@ contract InferenceRequestsTest is Fixture {
         vm.assertEq(requests.recordOf(id).batchable, p.batchable);
     }
 
+    function testFuzz_submit_anyQuorumAndDelivery(uint8 quorum, uint8 delivery, uint32 gasLimit, bool batchable)
+        public
+    {
+        RequestParams memory p = params();
+        p.quorum = uint8(bound(quorum, 1, 15));
+        p.delivery = Delivery(delivery % 3);
+        p.batchable = batchable;
+        p.callbackGasLimit = p.delivery == Delivery.CALLBACK ? uint32(bound(gasLimit, 1, 8_000_000)) : 0;
+        vm.etch(requester, hex"00");
+        bytes20 commitment = commitmentFor(1, requester, p);
+        uint256 record = FEE / 1 gwei | uint256(p.deadline) << 48 | uint256(uint160(commitment)) << 88
+            | uint256(p.delivery) << 248 | uint256(p.quorum) << 250 | uint256(batchable ? 1 : 0) << 254;
+        uint256 limits = 128 | uint256(512) << 32 | uint256(p.callbackGasLimit) << 64;
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.InferenceRequested(1, requester, p.modelId, record, limits, p.input);
+        submit(p);
+        RequestRecord memory stored = requests.recordOf(1);
+        vm.assertEq(uint256(stored.feeGwei) * 1 gwei, FEE);
+        vm.assertEq(stored.deadline, p.deadline);
+        vm.assertEq(bytes32(stored.commitment), bytes32(commitment));
+        vm.assertEq(uint256(stored.delivery), uint256(p.delivery));
+        vm.assertEq(stored.quorum, p.quorum);
+        vm.assertEq(stored.batchable, batchable);
+        vm.assertFalse(stored.underTerms);
+    }
+
     function test_submit_inputOfNothingAndOf64Kib() public {
         RequestParams memory p = params();
         p.input = "";
@@ -158,28 +192,23 @@ contract InferenceRequestsTest is Fixture {
         );
     }
 
-    function testFuzz_RevertWhen_submit_quorumNotOne(uint8 quorum) public {
-        vm.assume(quorum != 1);
+    function testFuzz_RevertWhen_submit_quorumOutOfRange(uint8 quorum) public {
+        vm.assume(quorum == 0 || quorum > 15);
         RequestParams memory p = params();
         p.quorum = quorum;
-        expectSubmitReverts(p, abi.encodeWithSelector(IInferenceRequests.UnsupportedQuorum.selector, quorum));
-    }
-
-    function test_RevertWhen_submit_otherDelivery() public {
-        RequestParams memory p = params();
-        p.delivery = Delivery.STORED;
-        expectSubmitReverts(p, abi.encodeWithSelector(IInferenceRequests.UnsupportedDelivery.selector, Delivery.STORED));
-        p.delivery = Delivery.CALLBACK;
         expectSubmitReverts(
-            p, abi.encodeWithSelector(IInferenceRequests.UnsupportedDelivery.selector, Delivery.CALLBACK)
+            p, abi.encodeWithSelector(IModelTerms.QuorumOutOfRange.selector, uint256(quorum), uint256(1), uint256(15))
         );
     }
 
-    function testFuzz_RevertWhen_submit_callbackGas(uint32 gasLimit) public {
+    function testFuzz_RevertWhen_submit_gasWithoutCallback(uint32 gasLimit, bool stored) public {
         vm.assume(gasLimit != 0);
         RequestParams memory p = params();
+        p.delivery = stored ? Delivery.STORED : Delivery.EVENT;
         p.callbackGasLimit = gasLimit;
-        expectSubmitReverts(p, abi.encodeWithSelector(IInferenceRequests.UnexpectedCallbackGas.selector, gasLimit));
+        expectSubmitReverts(
+            p, abi.encodeWithSelector(IInferenceRequests.CallbackGasOutOfRange.selector, uint256(gasLimit), uint256(0))
+        );
     }
 
     /// @dev The hash takes the parameters as they stand in calldata, so each must be refused out of its range.
@@ -219,6 +248,31 @@ contract InferenceRequestsTest is Fixture {
         vm.assertEq(submit(), 4);
     }
 
+    function testFuzz_submitMany_anyList(uint256 seed, uint256 count, uint256 firstId) public {
+        count = bound(count, 0, 12);
+        firstId = bound(firstId, 1, 1_000);
+        startAt(firstId);
+        RequestParams[] memory list = new RequestParams[](count);
+        uint256[] memory fees = new uint256[](count);
+        uint256 sumWei;
+        for (uint256 i; i < count; ++i) {
+            uint256 random = uint256(keccak256(abi.encode(seed, i)));
+            list[i] = params(uint40(START + 1 + random % 1_000));
+            list[i].input = abi.encodePacked(random);
+            fees[i] = (1 + (random >> 32) % 1e9) * 1 gwei;
+            sumWei += fees[i];
+        }
+        vm.prank(requester);
+        vm.assertEq(requests.submitMany{value: sumWei}(list, fees), firstId);
+        vm.assertEq(requests.nextId(), firstId + count);
+        vm.assertEq(address(requests).balance, sumWei);
+        for (uint256 i; i < count; ++i) {
+            uint256 id = firstId + i;
+            expectRecord(id, fees[i], list[i].deadline, commitmentFor(id, requester, list[i]));
+        }
+        expectNoRecord(firstId + count);
+    }
+
     function test_submitMany_none() public {
         vm.assertEq(requests.submitMany(new RequestParams[](0), new uint256[](0)), 1);
         vm.assertEq(requests.nextId(), 1);
@@ -248,9 +302,11 @@ contract InferenceRequestsTest is Fixture {
 
     function test_RevertWhen_submitMany_oneIsBad() public {
         (RequestParams[] memory list, uint256[] memory fees) = three();
-        list[2].quorum = 2;
+        list[2].quorum = 0;
         vm.prank(requester);
-        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.UnsupportedQuorum.selector, uint8(2)));
+        vm.expectRevert(
+            abi.encodeWithSelector(IModelTerms.QuorumOutOfRange.selector, uint256(0), uint256(1), uint256(15))
+        );
         requests.submitMany{value: 6 gwei}(list, fees);
         vm.assertEq(requests.nextId(), 1);
     }
@@ -267,6 +323,25 @@ contract InferenceRequestsTest is Fixture {
         requests.raiseFee{value: 5 gwei}(1);
         expectRecord(1, FEE + 5 gwei, p.deadline, commitmentFor(1, requester, p));
         vm.assertTrue(requests.recordOf(1).batchable);
+    }
+
+    function testFuzz_raiseFee_addsUp(uint256 feeGwei, uint256 firstGwei, uint256 secondGwei) public {
+        feeGwei = bound(feeGwei, 1, (1 << 48) - 3);
+        firstGwei = bound(firstGwei, 1, (1 << 48) - 2 - feeGwei);
+        secondGwei = bound(secondGwei, 1, (1 << 48) - 1 - feeGwei - firstGwei);
+        vm.prank(requester);
+        requests.submit{value: feeGwei * 1 gwei}(params());
+        raise(1, firstGwei * 1 gwei);
+        raise(1, secondGwei * 1 gwei);
+        uint256 sumWei = (feeGwei + firstGwei + secondGwei) * 1 gwei;
+        expectRecord(1, sumWei, params().deadline, commitmentFor(1, requester, params()));
+        vm.assertEq(address(requests).balance, sumWei);
+    }
+
+    function testFuzz_RevertWhen_raiseFee_anyUnknownId(uint256 id) public {
+        vm.assume(id != 1);
+        submit();
+        expectRaiseReverts(id);
     }
 
     function test_raiseFee_atTheDeadline() public {
@@ -334,6 +409,35 @@ contract InferenceRequestsTest is Fixture {
         // The commitment stays: it binds the deadline as submitted.
         expectRecord(1, FEE, START + 10 + CANCEL_DELAY, commitmentFor(1, requester, p));
         vm.assertTrue(requests.recordOf(1).batchable);
+    }
+
+    /// @dev However often and whenever it is asked: the deadline is the earliest of the submitted one and all that were set.
+    function testFuzz_requestCancel_onlyEverEarlier(uint256 life, uint256[4] calldata waits) public {
+        life = bound(life, 1, 400);
+        RequestParams memory p = params(uint40(START + life));
+        submit(p);
+        uint256 time = START;
+        uint256 deadline = START + life;
+        for (uint256 i; i < 4; ++i) {
+            time += bound(waits[i], 0, 100);
+            if (time > deadline) break;
+            vm.warp(time);
+            if (time + CANCEL_DELAY < deadline) deadline = time + CANCEL_DELAY;
+            vm.expectEmit(address(requests));
+            emit IInferenceRequests.CancelRequested(1, uint40(deadline));
+            cancel(1, p);
+            expectRecord(1, FEE, deadline, commitmentFor(1, requester, p));
+        }
+    }
+
+    function testFuzz_RevertWhen_requestCancel_notRequester(address anyone) public {
+        vm.assume(anyone != requester);
+        RequestParams memory p = params();
+        submit(p);
+        vm.prank(anyone);
+        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.CommitmentMismatch.selector, uint256(1)));
+        requests.requestCancel(1, hashOf(p));
+        vm.assertEq(requests.recordOf(1).deadline, p.deadline);
     }
 
     function test_requestCancel_againGivesNoTimeBack() public {
@@ -507,6 +611,51 @@ contract InferenceRequestsTest is Fixture {
         vm.assertEq(requests.settledWord(1), 3);
     }
 
+    /// @dev Any mixture of claims, in any order: just the right ones are paid, once each.
+    function testFuzz_refund_anyClaims(uint256 seed, uint256 count) public {
+        count = bound(count, 1, 24);
+        startAt(250);
+        RequestParams memory late = params(uint40(START + 1_000));
+        RequestParams memory p = params();
+        for (uint256 i; i < 12; ++i) {
+            submit(i % 4 == 3 ? late : p);
+        }
+        vm.warp(START + 601);
+        RefundClaim[] memory claims = new RefundClaim[](count);
+        bool[12] memory paid;
+        uint256 expected;
+        for (uint256 i; i < count; ++i) {
+            uint256 random = uint256(keccak256(abi.encode(seed, i)));
+            uint256 which = random % 14;
+            claims[i] = claim(250 + which, which % 4 == 3 ? late : p)[0];
+            if (random >> 16 & 7 == 0) claims[i].requester = stranger;
+            else if (random >> 24 & 7 == 0) claims[i].paramsHash = bytes32(random);
+            else if (random >> 32 & 7 == 0) claims[i].id += 1 << 64;
+            else if (which < 12 && which % 4 != 3 && !paid[which]) (paid[which], expected) = (true, expected + 1);
+        }
+        vm.recordLogs();
+        vm.assertEq(requests.refund(claims), expected);
+        vm.assertEq(vm.getRecordedLogs().length, count);
+        vm.assertEq(requests.credits(requester), expected * FEE);
+        vm.assertEq(requests.credits(stranger), 0);
+        for (uint256 i; i < 12; ++i) {
+            vm.assertEq(isSettled(250 + i), paid[i]);
+            if (paid[i]) expectNoRecord(250 + i);
+            else vm.assertEq(requests.recordOf(250 + i).feeGwei, FEE / 1 gwei);
+        }
+        vm.assertEq(requests.refund(claims), 0);
+    }
+
+    function testFuzz_refund_boundary(uint256 life, uint256 wait) public {
+        life = bound(life, 1, 1_000);
+        wait = bound(wait, 0, 2_000);
+        RequestParams memory p = params(uint40(START + life));
+        submit(p);
+        vm.warp(START + wait);
+        vm.assertEq(requests.refund(claim(1, p)), wait > life ? 1 : 0);
+        vm.assertEq(requests.credits(requester), wait > life ? FEE : 0);
+    }
+
     function test_refund_none() public {
         vm.assertEq(requests.refund(new RefundClaim[](0)), 0);
     }
@@ -525,9 +674,134 @@ contract InferenceRequestsTest is Fixture {
     function test_RevertWhen_settle_notResults() public {
         submit();
         bytes memory items = item(1);
+        // Not even the owner.
+        address[5] memory others = [stranger, admin, address(disputes), address(requests), address(0)];
+        for (uint256 i; i < 5; ++i) {
+            vm.prank(others[i]);
+            vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.NotResults.selector, others[i]));
+            requests.settle(bytes.concat(abi.encode(worker, stranger, items.length), items), stranger);
+        }
+    }
+
+    // setPaused
+
+    function test_setPaused_emitsAndShows() public {
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.PausedSet(true);
+        pause(true);
+        vm.assertTrue(requests.paused());
+        vm.assertEq(requests.nextId(), 1);
+        // Again changes nothing.
+        pause(true);
+        vm.assertTrue(requests.paused());
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.PausedSet(false);
+        pause(false);
+        vm.assertFalse(requests.paused());
+        pause(false);
+        vm.assertFalse(requests.paused());
+        vm.assertEq(submit(), 1);
+    }
+
+    function testFuzz_setPaused_keepsTheId(uint64 id, bool to_) public {
+        id = uint64(bound(id, 1, 2 ** 63 - 1));
+        startAt(id);
+        pause(to_);
+        vm.assertEq(requests.nextId(), id);
+        pause(false);
+        vm.assertEq(submit(), id);
+    }
+
+    function testFuzz_RevertWhen_setPaused_notOwner(address anyone, bool to_) public {
+        vm.assume(anyone != admin);
+        vm.prank(anyone);
+        vm.expectRevert(abi.encodeWithSelector(IOwned.NotContractOwner.selector, anyone));
+        requests.setPaused(to_);
+    }
+
+    function test_setPaused_followsTheOwner() public {
+        vm.prank(admin);
+        requests.offerOwnership(stranger);
         vm.prank(stranger);
-        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.NotResults.selector, stranger));
-        requests.settle(items, worker, stranger, stranger);
+        requests.acceptOwnership();
+        vm.prank(stranger);
+        requests.setPaused(true);
+        vm.prank(admin);
+        vm.expectRevert(abi.encodeWithSelector(IOwned.NotContractOwner.selector, admin));
+        requests.setPaused(false);
+    }
+
+    function test_RevertWhen_submit_paused() public {
+        pause(true);
+        expectSubmitReverts(params(), abi.encodeWithSelector(IInferenceRequests.RequestsPaused.selector));
+        (RequestParams[] memory list, uint256[] memory fees) = three();
+        vm.prank(requester);
+        vm.expectRevert(IInferenceRequests.RequestsPaused.selector);
+        requests.submitMany{value: 6 gwei}(list, fees);
+        vm.expectRevert(IInferenceRequests.RequestsPaused.selector);
+        requests.submitMany(new RequestParams[](0), new uint256[](0));
+        pause(false);
+        vm.prank(requester);
+        vm.assertEq(requests.submitMany{value: 6 gwei}(list, fees), 1);
+    }
+
+    /// @dev Whoever has money or a right in the contracts can get it out while they are paused.
+    function test_setPaused_everythingElseGoesOn() public {
+        activate(WORKER_KEY, owner);
+        Recorder consumer = new Recorder();
+        RequestParams memory p = params();
+        RequestParams memory called = params();
+        called.delivery = Delivery.CALLBACK;
+        called.callbackGasLimit = 200_000;
+        submit(p);
+        submit(p);
+        vm.deal(address(consumer), FEE);
+        vm.prank(address(consumer));
+        requests.submit{value: FEE}(called);
+        pause(true);
+
+        raise(1, 1 gwei);
+        vm.assertEq(requests.recordOf(1).feeGwei, FEE / 1 gwei + 1);
+        vm.assertEq(post(WORKER_KEY, bytes.concat(item(1), item(3, commitmentFor(3, address(consumer), called)))), 2);
+        cancel(2, p);
+        vm.warp(START + CANCEL_DELAY + 1);
+        vm.assertEq(requests.refund(claim(2, p)), 1);
+        deliverTo(consumer, called);
+
+        vm.prank(owner);
+        requests.transferCredit(stranger, 1);
+        requests.credit{value: 1}(stranger);
+        vm.prank(stranger);
+        vm.assertEq(requests.withdraw(), 2);
+        vm.prank(requester);
+        vm.assertEq(requests.withdrawTo(to), FEE);
+        vm.prank(poster);
+        vm.assertEq(requests.withdraw(), 2 * FEE / 10 + 0.1 gwei);
+        vm.prank(owner);
+        stakes.unstake(worker, MIN_STAKE);
+        vm.warp(block.timestamp + UNBONDING_DELAY);
+        vm.prank(owner);
+        vm.assertEq(stakes.withdrawStake(worker, to), MIN_STAKE);
+        vm.assertTrue(requests.paused());
+    }
+
+    function test_setPaused_heldPaymentsAreReleased() public {
+        uint256[] memory keys = activateMany(1);
+        ModelTerms memory terms = noTerms();
+        (terms.disputeWindow, terms.bondGwei) = (60, 1);
+        setTerms(terms);
+        submit();
+        ProvenGroup memory g = provenGroup(keys, item(1), new bytes[](1));
+        pause(true);
+        vm.assertEq(postProven(g), 1);
+        Hold[] memory holds = new Hold[](1);
+        (address[] memory workers, address[] memory owners) = (new address[](1), new address[](1));
+        (workers[0], owners[0]) = (vm.addr(keys[0]), ownerOf(keys[0]));
+        bytes20 commitment = commitmentFor(1, requester, params());
+        holds[0] = Hold(1, commitment, digestOf(1), workers, owners, FEE * 9 / 10, 1 gwei, uint40(START + 60));
+        vm.warp(START + 61);
+        vm.assertEq(disputes.release(holds), 1);
+        vm.assertEq(requests.credits(owners[0]), FEE * 9 / 10);
     }
 
     // withdraw
@@ -535,66 +809,22 @@ contract InferenceRequestsTest is Fixture {
     function test_withdraw_sendsTheWholeCredit() public {
         refundFirst();
         vm.expectEmit(address(requests));
-        emit IInferenceRequests.Withdrawn(requester, to, FEE);
+        emit ICredits.Withdrawn(requester, to, FEE);
         vm.prank(requester);
-        vm.assertEq(requests.withdraw(to), FEE);
+        vm.assertEq(requests.withdrawTo(to), FEE);
         vm.assertEq(to.balance, FEE);
         vm.assertEq(requests.credits(requester), 0);
         vm.assertEq(address(requests).balance, 0);
-    }
-
-    function test_RevertWhen_withdraw_nothing() public {
-        submit();
-        vm.prank(stranger);
-        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.NothingToWithdraw.selector, stranger));
-        requests.withdraw(to);
     }
 
     function test_RevertWhen_withdraw_twice() public {
         refundFirst();
         submit();
         vm.prank(requester);
-        requests.withdraw(to);
+        requests.withdrawTo(to);
         vm.prank(requester);
-        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.NothingToWithdraw.selector, requester));
-        requests.withdraw(to);
-    }
-
-    function test_RevertWhen_withdraw_refused() public {
-        refundFirst();
-        Refuser refuser = new Refuser();
-        expectWithdrawFails(address(refuser));
-        // Not even to itself: nothing gets in but fees.
-        expectWithdrawFails(address(requests));
-        expectWithdrawFails(address(0));
-    }
-
-    function test_withdraw_reentrant() public {
-        Reenterer attacker = new Reenterer();
-        vm.deal(address(attacker), FEE);
-        RequestParams memory p = params();
-        attacker.forward(address(requests), FEE, abi.encodeCall(requests.submit, (p)));
-        // Others' money, which a second payment would come from.
-        submit();
-        vm.warp(START + 601);
-        RefundClaim[] memory claims = claim(1, p);
-        claims[0].requester = address(attacker);
-        vm.assertEq(requests.refund(claims), 1);
-
-        bytes memory again = abi.encodeCall(requests.withdraw, (payable(address(attacker))));
-        attacker.arm(address(requests), again);
-        attacker.forward(address(requests), 0, again);
-        vm.assertEq(attacker.attempts(), 1);
-        vm.assertEq(attacker.successes(), 0);
-        vm.assertEq(address(attacker).balance, FEE);
-        vm.assertEq(address(requests).balance, FEE);
-    }
-
-    function test_withdraw_forcedEtherBelongsToNobody() public {
-        refundFirst();
-        vm.deal(address(requests), address(requests).balance + 1 ether);
-        vm.prank(requester);
-        vm.assertEq(requests.withdraw(to), FEE);
+        vm.expectRevert(abi.encodeWithSelector(ICredits.NothingToWithdraw.selector, requester));
+        requests.withdrawTo(to);
     }
 
     // views
@@ -640,7 +870,54 @@ contract InferenceRequestsTest is Fixture {
         vm.assertTrue(requests.commitmentOf(id, anyone, paramsHash) != here);
     }
 
+    function testFuzz_statusOf_anyTime(uint256 id, uint256 wait) public {
+        submit();
+        wait = bound(wait, 0, 10_000);
+        vm.warp(START + wait);
+        expectStatus(1, wait > 600 ? RequestStatus.EXPIRED : RequestStatus.PENDING);
+        if (id != 1) expectStatus(id, RequestStatus.UNKNOWN);
+    }
+
+    function testFuzz_settledWord_oneBitPerId(uint256 id) public {
+        id = bound(id, 1, 2 ** 63 - 1);
+        startAt(id);
+        settleNext(id);
+        vm.assertEq(requests.settledWord(id >> 8), uint256(1) << (id & 255));
+        vm.assertEq(requests.settledWord((id >> 8) + 1), 0);
+        if (id > 255) vm.assertEq(requests.settledWord((id >> 8) - 1), 0);
+        expectStatus(id, RequestStatus.SETTLED);
+        expectNoRecord(id);
+    }
+
+    function testFuzz_views_emptyForAnyUnknownId(uint256 id) public view {
+        expectNoRecord(id);
+        expectStatus(id, RequestStatus.UNKNOWN);
+        (bool found, bytes32 digest) = requests.resultOf(id);
+        vm.assertFalse(found);
+        vm.assertEq(digest, bytes32(0));
+        vm.assertEq(requests.settledWord(id), 0);
+    }
+
     // helpers
+
+    function pause(bool paused) private {
+        vm.prank(admin);
+        requests.setPaused(paused);
+    }
+
+    function settleNext(uint256 id) private {
+        activate(WORKER_KEY, owner);
+        vm.assertEq(submit(), id);
+        vm.assertEq(post(WORKER_KEY, item(id)), 1);
+    }
+
+    /// @dev Request 3.
+    function deliverTo(Recorder consumer, RequestParams memory called) private {
+        CallbackClaim[] memory claims = new CallbackClaim[](1);
+        claims[0] = CallbackClaim(3, address(consumer), called, abi.encode("output", uint256(3)));
+        vm.assertEq(results.deliver(claims), 1);
+        vm.assertEq(consumer.calls(), 1);
+    }
 
     function three() private pure returns (RequestParams[] memory list, uint256[] memory fees) {
         list = new RequestParams[](3);
@@ -703,13 +980,6 @@ contract InferenceRequestsTest is Fixture {
         vm.assertEq(bytes32(logs[0].data), bytes32(uint256(reason)));
     }
 
-    function expectWithdrawFails(address target) private {
-        vm.prank(requester);
-        vm.expectRevert(abi.encodeWithSelector(IInferenceRequests.TransferFailed.selector, target, FEE));
-        requests.withdraw(payable(target));
-        vm.assertEq(requests.credits(requester), FEE);
-    }
-
     function expectStatus(uint256 id, RequestStatus status) private view {
         vm.assertEq(uint256(requests.statusOf(id)), uint256(status));
     }
@@ -725,6 +995,6 @@ contract InferenceRequestsTest is Fixture {
 
     function expectNoRecord(uint256 id) private view {
         RequestRecord memory record = requests.recordOf(id);
-        vm.assertEq(keccak256(abi.encode(record)), keccak256(new bytes(192)));
+        vm.assertEq(keccak256(abi.encode(record)), keccak256(new bytes(224)));
     }
 }

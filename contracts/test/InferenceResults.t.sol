@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity ^0.8.30;
 
-import {IInferenceRequests, RequestParams, SkipReason} from "../src/interfaces/IInferenceRequests.sol";
+import {
+    Delivery,
+    IInferenceRequests,
+    RefundClaim,
+    RequestParams,
+    SkipReason
+} from "../src/interfaces/IInferenceRequests.sol";
 import {
     CompactSignature,
     GroupSkipReason,
@@ -275,6 +281,24 @@ contract InferenceResultsTest is Fixture {
         vm.assertEq(post(OTHER_KEY, item(9)), 1);
     }
 
+    /// @dev Of each group's settled words a quarter is cleared, for what a transaction gets back; no more, no less.
+    function test_post_clearsAQuarterOfTheWords() public {
+        submitMany(12);
+        ResultGroup[] memory list = new ResultGroup[](2);
+        list[0] = group(WORKER_KEY, bytes.concat(itemsFrom(1, 3), item(1), itemsFrom(4, 3)));
+        list[1] = group(OTHER_KEY, itemsFrom(7, 5));
+        vm.assertEq(post(list), 11);
+        for (uint256 id = 1; id <= 12; ++id) {
+            bool cleared = id == 1 || id == 5 || id == 7 || id == 11;
+            vm.assertEq(wordOf(id) == 0, cleared);
+        }
+        vm.warp(START + 601);
+        RefundClaim[] memory claims = new RefundClaim[](1);
+        claims[0] = claim(12, params(uint40(START + 600)))[0];
+        vm.assertEq(requests.refund(claims), 1);
+        vm.assertEq(wordOf(12), bytes32(0));
+    }
+
     // post: groups
 
     function test_post_none() public {
@@ -287,6 +311,171 @@ contract InferenceResultsTest is Fixture {
         emit IInferenceResults.DecisionsAnchored(root, poster);
         vm.prank(poster);
         results.post(new ResultGroup[](0), root);
+    }
+
+    /// @dev Any list of good and bad groups of good and bad items, by one signer or two, of all deliveries and around a
+    /// word's edge: in one post or one post each, what is settled, paid, kept and told is the same.
+    function testFuzz_post_manyGroupsAsOneByOne(uint256 seed, uint256 count) public {
+        count = bound(count, 1, 12);
+        prepareMix(seed);
+        ResultGroup[] memory list = new ResultGroup[](count);
+        for (uint256 i; i < count; ++i) {
+            list[i] = drawnGroup(seed, i);
+        }
+        uint256 snapshot = vm.snapshotState();
+        vm.recordLogs();
+        uint256 settled;
+        for (uint256 i; i < count; ++i) {
+            settled += post(groups(list[i]));
+        }
+        bytes32 told = logsHash();
+        bytes32 apart = mixHash(seed);
+        vm.revertToState(snapshot);
+        vm.recordLogs();
+        vm.assertEq(post(list), settled);
+        vm.assertEq(logsHash(), told);
+        vm.assertEq(mixHash(seed), apart);
+        vm.assertEq(post(list), 0);
+        vm.assertEq(mixHash(seed), apart);
+    }
+
+    /// @dev The same against what the words say: an item is settled by the first group that is valid and fits it.
+    function testFuzz_post_manyGroupsAsTheySay(uint256 seed, uint256 count) public {
+        count = bound(count, 1, 12);
+        prepareMix(seed);
+        ResultGroup[] memory list = new ResultGroup[](count);
+        uint256 expected;
+        uint256 bits;
+        uint256[2] memory halves;
+        for (uint256 i; i < count; ++i) {
+            list[i] = drawnGroup(seed, i);
+            uint256 kind = groupKind(seed, i);
+            if (kind < 3) continue;
+            for (uint256 j; j < itemCount(seed, i); ++j) {
+                (uint256 which, bool right) = drawnItem(seed, i, j);
+                uint256 signers = kind == 7 ? 2 : 1;
+                if (!right || which == MIX || bits >> which & 1 == 1 || mixed(seed, which).quorum != signers) continue;
+                bits |= 1 << which;
+                ++expected;
+                if (kind == 7) (halves[0], halves[1]) = (halves[0] + 1, halves[1] + 1);
+                else halves[kind & 1] += 2;
+            }
+        }
+        vm.assertEq(post(list), expected);
+        for (uint256 which; which < MIX; ++which) {
+            uint256 id = FIRST + which;
+            RequestParams memory p = mixed(seed, which);
+            bool done = bits >> which & 1 == 1;
+            vm.assertEq(isSettled(id), done);
+            (bool found, bytes32 digest) = requests.resultOf(id);
+            vm.assertEq(found, done && p.delivery == Delivery.STORED);
+            vm.assertEq(digest, found ? digestOf(id) : bytes32(0));
+            vm.assertEq(
+                requests.owesCallback(id, commitmentFor(id, requester, p), digestOf(id)),
+                done && p.delivery == Delivery.CALLBACK
+            );
+            vm.assertEq(requests.recordOf(id).feeGwei, done ? 0 : FEE / 1 gwei);
+        }
+        // Halves of what is left to workers.
+        vm.assertEq(requests.credits(owner), halves[0] * FEE * 9 / 20);
+        vm.assertEq(requests.credits(otherOwner), halves[1] * FEE * 9 / 20);
+        vm.assertEq(requests.credits(poster), expected * FEE / 10);
+    }
+
+    function test_post_jointBetweenSingles() public {
+        // What waits to be settled together must be settled before the group with two signers, whose items it shares.
+        vm.etch(requester, hex"00");
+        RequestParams memory joint = params();
+        joint.quorum = 2;
+        submitMany(3);
+        submit(joint);
+        uint256[] memory both = bothKeys();
+        ResultGroup[] memory list = new ResultGroup[](5);
+        list[0] = group(WORKER_KEY, item(1));
+        list[1] = group(both, bytes.concat(item(1), item(4, commitmentFor(4, requester, joint)), item(2)));
+        list[2] = group(OTHER_KEY, bytes.concat(item(2), item(1)));
+        list[3] = group(both, item(3));
+        list[4] = group(WORKER_KEY, bytes.concat(item(4, commitmentFor(4, requester, joint)), item(3)));
+        vm.recordLogs();
+        vm.assertEq(post(list), 4);
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        SkipReason[5] memory reasons = [
+            SkipReason.ALREADY_SETTLED,
+            SkipReason.QUORUM_MISMATCH,
+            SkipReason.ALREADY_SETTLED,
+            SkipReason.QUORUM_MISMATCH,
+            SkipReason.ALREADY_SETTLED
+        ];
+        uint256 skipped;
+        for (uint256 i; i < logs.length; ++i) {
+            if (logs[i].topics[0] != IInferenceRequests.ResultSkipped.selector) continue;
+            vm.assertEq(bytes32(logs[i].data), bytes32(uint256(reasons[skipped++])));
+        }
+        vm.assertEq(skipped, 5);
+        vm.assertEq(requests.credits(owner), 2 * FEE * 9 / 10 + FEE * 9 / 20);
+        vm.assertEq(requests.credits(otherOwner), FEE * 9 / 10 + FEE * 9 / 20);
+        vm.assertEq(requests.credits(poster), 4 * FEE / 10);
+    }
+
+    /// @dev An id's bit in its word can be any, also one that means something in a request's word: its fee, deadline,
+    /// commitment, delivery (248, 249), quorum (250 to 253), terms (255).
+    function test_post_twiceForEveryBit() public {
+        startAt(256);
+        submitMany(512);
+        for (uint256 id = 256; id < 512; ++id) {
+            // The second of a group, whose word is not cleared: only the bit keeps it from being settled again, alone, in
+            // a group, and twice in one.
+            vm.assertEq(post(WORKER_KEY, bytes.concat(item(id + 256), item(id))), 2);
+            vm.assertEq(post(OTHER_KEY, item(id)), 0);
+            vm.assertEq(post(OTHER_KEY, bytes.concat(item(id), item(id + 256), item(id))), 0);
+            (bool found,) = requests.resultOf(id);
+            vm.assertFalse(found);
+        }
+        vm.assertEq(requests.credits(otherOwner), 0);
+        vm.assertEq(requests.credits(owner), 512 * FEE * 9 / 10);
+    }
+
+    function test_post_storedTwiceForEveryBit() public {
+        RequestParams memory p = params();
+        p.delivery = Delivery.STORED;
+        for (uint256 id = 1; id < 257; ++id) {
+            submit(p);
+        }
+        for (uint256 id = 1; id < 257; ++id) {
+            bytes20 commitment = commitmentFor(id, requester, p);
+            // A digest that, as a word, would fit the request once more.
+            bytes32 digest = bytes32(
+                uint256(type(uint40).max) << 48 | uint256(uint160(commitment)) << 88 | uint256(1) << 248 | uint256(1)
+                    << 250
+            );
+            vm.assertEq(post(WORKER_KEY, item(id, commitment, digest)), 1);
+            vm.assertEq(post(OTHER_KEY, item(id, commitment, digestOf(id))), 0);
+            (bool found, bytes32 kept) = requests.resultOf(id);
+            vm.assertTrue(found);
+            vm.assertEq(kept, digest);
+        }
+        vm.assertEq(requests.credits(otherOwner), 0);
+    }
+
+    function test_post_largeSkippedGroupBeforeSmallOnes() public {
+        submitMany(3);
+        ResultGroup[] memory list = new ResultGroup[](5);
+        list[0] = group(0xC0FFEE, itemsFrom(1, 3));
+        list[1] = group(WORKER_KEY, item(1));
+        list[2] = group(0xC0FFEE, bytes.concat(itemsFrom(1, 3), itemsFrom(1, 3)));
+        list[3] = group(OTHER_KEY, item(2));
+        list[4] = group(WORKER_KEY, new bytes(7));
+        vm.expectEmit(address(results));
+        emit IInferenceResults.GroupSkipped(0, GroupSkipReason.INACTIVE_WORKER);
+        vm.expectEmit(address(results));
+        emit IInferenceResults.GroupSkipped(2, GroupSkipReason.INACTIVE_WORKER);
+        vm.expectEmit(address(results));
+        emit IInferenceResults.GroupSkipped(4, GroupSkipReason.BAD_LENGTH);
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.WorkerPaid(worker, owner, 1, FEE * 9 / 10);
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.WorkerPaid(otherWorker, otherOwner, 1, FEE * 9 / 10);
+        vm.assertEq(post(list), 2);
     }
 
     function test_post_zeroRootIsNotAnchored() public {
@@ -307,12 +496,18 @@ contract InferenceResultsTest is Fixture {
         expectGroupSkipped(g, GroupSkipReason.BAD_SIGNER_COUNT);
     }
 
-    function test_post_skipsTwoSigners() public {
+    function test_post_skipsTwoSignersWhereOneIsAsked() public {
+        submit();
+        ResultGroup[] memory list = groups(group(bothKeys(), item(1)));
+        vm.expectEmit(address(requests));
+        emit IInferenceRequests.ResultSkipped(1, SkipReason.QUORUM_MISMATCH);
+        vm.assertEq(post(list), 0);
+        vm.assertFalse(isSettled(1));
+    }
+
+    function test_post_skipsSixteenSigners() public {
         ResultGroup memory g = group(WORKER_KEY, submitted());
-        CompactSignature[] memory two = new CompactSignature[](2);
-        two[0] = g.signatures[0];
-        two[1] = sign(OTHER_KEY, results.groupDigest(g.items));
-        g.signatures = two;
+        g.signatures = new CompactSignature[](16);
         expectGroupSkipped(g, GroupSkipReason.BAD_SIGNER_COUNT);
     }
 
@@ -446,7 +641,7 @@ contract InferenceResultsTest is Fixture {
     function test_RevertWhen_post_registryHasNoCode() public {
         address requestsAt = vm.computeCreateAddress(address(this), vm.getNonce(address(this)) + 1);
         results = IInferenceResults(deployCode("InferenceResults", abi.encode(requestsAt, account("nobody"))));
-        requests = deployRequests(address(results), POSTER_BPS, CANCEL_DELAY);
+        requests = deployRequests(address(results), address(disputes), POSTER_BPS, CANCEL_DELAY);
         submit();
         ResultGroup[] memory list = groups(group(WORKER_KEY, item(1)));
         vm.expectRevert();
@@ -460,6 +655,91 @@ contract InferenceResultsTest is Fixture {
     }
 
     // helpers
+
+    /// @dev The request's word as it lies in storage: behind 7 slots and two bitmaps of 2^56.
+    function wordOf(uint256 id) private view returns (bytes32) {
+        return vm.load(address(requests), bytes32(7 + 2 ** 57 + id));
+    }
+
+    /// @dev A mixture of requests around a word's edge, for the tests with many groups.
+    uint256 private constant MIX = 20;
+    uint256 private constant FIRST = 244;
+
+    function prepareMix(uint256 seed) private {
+        vm.etch(requester, hex"00");
+        startAt(FIRST);
+        for (uint256 which; which < MIX; ++which) {
+            submit(mixed(seed, which));
+        }
+    }
+
+    function mixed(uint256 seed, uint256 which) private pure returns (RequestParams memory p) {
+        uint256 random = uint256(keccak256(abi.encode("request", seed, which)));
+        p = params(uint40(START + 600));
+        p.quorum = random & 3 == 0 ? 2 : 1;
+        // Mostly EVENT, as in life.
+        p.delivery = Delivery(random >> 8 & 1 == 0 ? 0 : (random >> 16) % 3);
+        if (p.delivery == Delivery.CALLBACK) p.callbackGasLimit = 100_000;
+    }
+
+    /// @dev 0: bad length, 1: bad signature, 2: no worker; 3 to 6: one signer; 7: two.
+    function groupKind(uint256 seed, uint256 i) private pure returns (uint256) {
+        return uint256(keccak256(abi.encode("kind", seed, i))) % 8;
+    }
+
+    function itemCount(uint256 seed, uint256 i) private pure returns (uint256) {
+        return 1 + uint256(keccak256(abi.encode("count", seed, i))) % 8;
+    }
+
+    /// @return which of the requests; `MIX` is one that is not there
+    /// @return right whether it names the request's commitment
+    function drawnItem(uint256 seed, uint256 i, uint256 j) private pure returns (uint256 which, bool right) {
+        uint256 random = uint256(keccak256(abi.encode("item", seed, i, j)));
+        return (random % (MIX + 1), random >> 128 & 7 != 0);
+    }
+
+    function drawnGroup(uint256 seed, uint256 i) private view returns (ResultGroup memory g) {
+        bytes memory items;
+        for (uint256 j; j < itemCount(seed, i); ++j) {
+            (uint256 which, bool right) = drawnItem(seed, i, j);
+            uint256 id = FIRST + which;
+            bytes20 commitment = commitmentFor(id, right ? requester : stranger, mixed(seed, which));
+            items = bytes.concat(items, item(id, commitment));
+        }
+        uint256 kind = groupKind(seed, i);
+        if (kind == 0) items = bytes.concat(items, hex"00");
+        if (kind == 7) return group(bothKeys(), items);
+        g = group(kind == 2 ? 0xC0FFEE : kind & 1 == 0 ? WORKER_KEY : OTHER_KEY, items);
+        if (kind == 1) g.signatures[0] = highS(g.signatures[0]);
+    }
+
+    function bothKeys() private view returns (uint256[] memory keys) {
+        keys = new uint256[](2);
+        (keys[0], keys[1]) = worker < otherWorker ? (WORKER_KEY, OTHER_KEY) : (OTHER_KEY, WORKER_KEY);
+    }
+
+    function mixHash(uint256 seed) private view returns (bytes32 hash) {
+        hash = stateHash();
+        for (uint256 which; which < MIX; ++which) {
+            uint256 id = FIRST + which;
+            (bool found, bytes32 digest) = requests.resultOf(id);
+            bool owes = requests.owesCallback(id, commitmentFor(id, requester, mixed(seed, which)), digestOf(id));
+            hash = keccak256(abi.encode(hash, found, digest, owes, requests.recordOf(id)));
+        }
+    }
+
+    /// @dev All that was told, save the number of a skipped group and what the poster got in how many parts.
+    function logsHash() private returns (bytes32 hash) {
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        bytes32 skips;
+        for (uint256 i; i < logs.length; ++i) {
+            bytes32 topic = logs[i].topics[0];
+            if (topic == IInferenceRequests.PosterPaid.selector) continue;
+            if (topic == IInferenceResults.GroupSkipped.selector) skips = keccak256(abi.encode(skips, logs[i].data));
+            else hash = keccak256(abi.encode(hash, logs[i].topics, logs[i].data, logs[i].emitter));
+        }
+        return keccak256(abi.encode(hash, skips));
+    }
 
     function submitted() private returns (bytes memory items) {
         submit();

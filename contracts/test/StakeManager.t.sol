@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity ^0.8.30;
 
-import {IStakeManager, StakeRecord} from "../src/interfaces/IStakeManager.sol";
+import {ICredits} from "../src/interfaces/ICredits.sol";
+import {IStakeManager, StakeConfig, StakeRecord} from "../src/interfaces/IStakeManager.sol";
+import {IWorkerRegistry} from "../src/interfaces/IWorkerRegistry.sol";
 import {Fixture} from "./base/Fixture.sol";
 import {Vm} from "./base/Vm.sol";
 import {Reenterer, Refuser} from "./mocks/Reenterer.sol";
@@ -16,8 +18,35 @@ contract StakeManagerTest is Fixture {
 
     function test_constructor_wires() public view {
         vm.assertEq(stakes.registry(), address(registry));
+        vm.assertEq(stakes.requests(), address(requests));
+        vm.assertEq(stakes.results(), address(results));
+        vm.assertEq(stakes.disputes(), address(disputes));
+        vm.assertEq(stakes.treasury(), treasury);
         vm.assertEq(stakes.minStakeWei(), MIN_STAKE);
         vm.assertEq(stakes.unbondingDelay(), UNBONDING_DELAY);
+        vm.assertEq(stakes.reporterBps(), REPORTER_BPS);
+    }
+
+    function test_constructor_reporterGetsAtMostAHalf() public {
+        StakeConfig memory config = stakeConfig();
+        config.reporterBps = 5_000;
+        vm.assertEq(deployStakes(config).reporterBps(), 5_000);
+        config.reporterBps = 0;
+        vm.assertEq(deployStakes(config).reporterBps(), 0);
+    }
+
+    function testFuzz_RevertWhen_constructor_reporterGetsMoreThanAHalf(uint256 bps) public {
+        StakeConfig memory config = stakeConfig();
+        config.reporterBps = bound(bps, 5_001, type(uint256).max);
+        vm.expectRevert(abi.encodeWithSelector(IStakeManager.InvalidReporterBps.selector, config.reporterBps));
+        this.deployStakesExternally(config);
+    }
+
+    function test_RevertWhen_constructor_noTreasury() public {
+        StakeConfig memory config = stakeConfig();
+        config.treasury = address(0);
+        vm.expectRevert(IStakeManager.NoTreasury.selector);
+        this.deployStakesExternally(config);
     }
 
     function test_stake_byAnyone() public {
@@ -55,7 +84,9 @@ contract StakeManagerTest is Fixture {
         // With a minimum of zero one wei is enough, and the worker stays in when it takes that wei out.
         uint256 nonce = vm.getNonce(address(this));
         registry = deployRegistry(vm.computeCreateAddress(address(this), nonce + 1));
-        stakes = deployStakes(address(registry), 0);
+        StakeConfig memory config = stakeConfig();
+        config.minStakeWei = 0;
+        stakes = deployStakes(config);
         register(WORKER_KEY, owner);
         vm.assertFalse(registry.workerOf(worker).staked);
         stake(1);
@@ -276,6 +307,154 @@ contract StakeManagerTest is Fixture {
         stakes.withdrawStake(worker, to);
         vm.assertEq(to.balance, part);
         vm.assertEq(address(stakes).balance, amount - part);
+    }
+
+    // Slashing by the disputes contract
+
+    function test_slashLoser_fromTheStakeFirst() public {
+        stake(3 ether);
+        unstake(1 ether);
+        vm.expectEmit(address(stakes));
+        emit IStakeManager.Slashed(worker, stranger, 0.5 ether, 1.5 ether, 1 ether);
+        vm.expectEmit(address(requests));
+        emit ICredits.Credited(stranger, address(stakes), 0.05 ether);
+        vm.expectEmit(address(requests));
+        emit ICredits.Credited(treasury, address(stakes), 0.45 ether);
+        vm.assertEq(slashLoser(0.5 ether), 0.5 ether);
+        expectStake(1.5 ether, 1 ether, START + UNBONDING_DELAY);
+        vm.assertTrue(registry.workerOf(worker).staked);
+    }
+
+    function test_slashLoser_thenFromWhatIsUnbonding() public {
+        stake(3 ether);
+        unstake(1 ether);
+        vm.assertEq(slashLoser(2.25 ether), 2.25 ether);
+        expectStake(0, 0.75 ether, START + UNBONDING_DELAY);
+        // The rest leaves when it would have left.
+        vm.warp(START + UNBONDING_DELAY);
+        vm.prank(owner);
+        vm.assertEq(stakes.withdrawStake(worker, to), 0.75 ether);
+        vm.assertEq(address(stakes).balance, 0);
+    }
+
+    function test_slashLoser_exactlyTheStake() public {
+        stake(3 ether);
+        unstake(1 ether);
+        vm.assertEq(slashLoser(2 ether), 2 ether);
+        expectStake(0, 1 ether, START + UNBONDING_DELAY);
+    }
+
+    function test_slashLoser_atMostWhatThereIs() public {
+        stake(3 ether);
+        unstake(1 ether);
+        vm.assertEq(slashLoser(type(uint256).max), 3 ether);
+        expectStake(0, 0, START + UNBONDING_DELAY);
+        vm.warp(START + UNBONDING_DELAY);
+        vm.prank(owner);
+        vm.expectRevert(IStakeManager.AmountZero.selector);
+        stakes.withdrawStake(worker, to);
+    }
+
+    function test_slashLoser_nothingThere() public {
+        vm.recordLogs();
+        vm.assertEq(slashLoser(1 ether), 0);
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        vm.assertEq(logs.length, 1);
+        vm.assertEq(logs[0].topics[0], IStakeManager.Slashed.selector);
+        vm.assertEq(address(requests).balance, 0);
+    }
+
+    function test_slashLoser_nothingAsked() public {
+        stake(MIN_STAKE);
+        vm.assertEq(slashLoser(0), 0);
+        expectStake(MIN_STAKE, 0, 0);
+        vm.assertTrue(registry.workerOf(worker).staked);
+    }
+
+    function test_slashLoser_oneWeiBelowTheMinimumIsOutOfService() public {
+        stake(MIN_STAKE + 1);
+        slashLoser(1);
+        vm.assertEq(registry.activeOwner(worker), owner);
+        vm.expectEmit(address(registry));
+        emit IWorkerRegistry.WorkerStaked(worker, false);
+        slashLoser(1);
+        vm.assertEq(registry.activeOwner(worker), address(0));
+    }
+
+    function test_slashLoser_isNotBarred() public {
+        stake(MIN_STAKE);
+        slashLoser(MIN_STAKE);
+        vm.assertFalse(stakes.stakeOf(worker).barred);
+        stake(MIN_STAKE);
+        vm.assertEq(registry.activeOwner(worker), owner);
+    }
+
+    function testFuzz_slashLoser_toTheWei(uint96 stakedWei, uint96 unbondingWei, uint256 atMostWei) public {
+        stakedWei = uint96(bound(stakedWei, 0, type(uint96).max / 2));
+        unbondingWei = uint96(bound(unbondingWei, 0, type(uint96).max / 2));
+        uint256 whole = uint256(stakedWei) + unbondingWei;
+        if (atMostWei % 2 == 0) atMostWei = bound(atMostWei, 0, whole);
+        vm.deal(owner, whole);
+        if (unbondingWei != 0) {
+            stake(unbondingWei);
+            unstake(unbondingWei);
+        }
+        if (stakedWei != 0) stake(stakedWei);
+
+        uint256 expectedWei = atMostWei < whole ? atMostWei : whole;
+        vm.assertEq(slashLoser(atMostWei), expectedWei);
+        StakeRecord memory record = stakes.stakeOf(worker);
+        vm.assertEq(record.stakedWei, expectedWei < stakedWei ? stakedWei - expectedWei : 0);
+        vm.assertEq(uint256(record.stakedWei) + record.unbondingWei, whole - expectedWei);
+        vm.assertEq(registry.workerOf(worker).staked, record.stakedWei >= MIN_STAKE);
+        vm.assertEq(address(stakes).balance, whole - expectedWei);
+        vm.assertEq(requests.credits(stranger), expectedWei / 10);
+        vm.assertEq(requests.credits(treasury), expectedWei - expectedWei / 10);
+        vm.assertEq(address(requests).balance, expectedWei);
+    }
+
+    function test_RevertWhen_slashLoser_notDisputes() public {
+        stake(MIN_STAKE);
+        address[6] memory callers = [owner, admin, arbiter, treasury, address(requests), address(registry)];
+        for (uint256 i; i < callers.length; ++i) {
+            vm.prank(callers[i]);
+            vm.expectRevert(abi.encodeWithSelector(IStakeManager.NotDisputes.selector, callers[i]));
+            stakes.slashLoser(worker, 1, callers[i]);
+        }
+        expectStake(MIN_STAKE, 0, 0);
+    }
+
+    /// @notice While it is paid, a worker's owner may stake and unstake, but gets nothing twice.
+    function test_attack_withdrawStakeReenteredByOtherDoors() public {
+        Reenterer attacker = new Reenterer();
+        register(OTHER_KEY, address(attacker));
+        vm.deal(address(attacker), 2 ether);
+        attacker.forward(address(stakes), 2 ether, abi.encodeCall(stakes.stake, (otherWorker)));
+        attacker.forward(address(stakes), 0, abi.encodeCall(stakes.unstake, (otherWorker, 1 ether)));
+        vm.warp(START + UNBONDING_DELAY);
+        attacker.arm(address(stakes), abi.encodeCall(stakes.unstake, (otherWorker, 1 ether)));
+        stake(5 ether);
+        attacker.forward(
+            address(stakes), 0, abi.encodeCall(stakes.withdrawStake, (otherWorker, payable(address(attacker))))
+        );
+        vm.assertEq(attacker.successes(), 1);
+        // What it unstaked meanwhile waits its own delay.
+        StakeRecord memory record = stakes.stakeOf(otherWorker);
+        vm.assertEq(record.stakedWei, 0);
+        vm.assertEq(record.unbondingWei, 1 ether);
+        vm.assertEq(record.withdrawableAt, START + 2 * uint256(UNBONDING_DELAY));
+        vm.assertEq(address(attacker).balance, 1 ether);
+        vm.assertEq(address(stakes).balance, 6 ether);
+    }
+
+    /// @dev So that a revert of the constructor is that of a call.
+    function deployStakesExternally(StakeConfig calldata config) external returns (IStakeManager) {
+        return deployStakes(config);
+    }
+
+    function slashLoser(uint256 atMostWei) private returns (uint256) {
+        vm.prank(address(disputes));
+        return stakes.slashLoser(worker, atMostWei, stranger);
     }
 
     function stake(uint256 amount) private {

@@ -247,6 +247,51 @@ contract WorkerRegistryTest is Fixture {
         registry.setStaked(worker, true);
     }
 
+    /// @notice The owner's switch and the stake are two things: neither turns the other.
+    function testFuzz_activeOwner_isBothOrNobody(bool enabled, bool staked) public {
+        register(WORKER_KEY, owner);
+        vm.prank(address(stakes));
+        registry.setStaked(worker, staked);
+        vm.prank(owner);
+        registry.setEnabled(worker, enabled);
+        vm.assertEq(registry.workerOf(worker).enabled, enabled);
+        vm.assertEq(registry.workerOf(worker).staked, staked);
+        vm.assertEq(registry.activeOwner(worker), enabled && staked ? owner : address(0));
+    }
+
+    function test_register_isNotYetInService() public {
+        register(WORKER_KEY, owner);
+        vm.assertEq(registry.activeOwner(worker), address(0));
+    }
+
+    function test_RevertWhen_update_zeroSigner() public {
+        vm.expectRevert(abi.encodeWithSelector(IWorkerRegistry.NotRegistered.selector, address(0)));
+        registry.update(info(address(0)));
+    }
+
+    /// @notice What was consented to before a fork of the chain does not count on its other side.
+    function test_RevertWhen_register_afterAFork() public {
+        CompactSignature memory consent = sign(WORKER_KEY, registry.consentDigest(owner, worker));
+        vm.chainId(CHAIN_ID + 1);
+        expectBadConsent(owner, consent);
+        register(WORKER_KEY, owner);
+    }
+
+    /// @notice The signer of the consent is the worker; who sends the transaction is its owner, even a worker of its own.
+    function test_attack_registrationFrontRun() public {
+        // The consent is seen in the pending transaction; whoever copies it has consented to nothing.
+        CompactSignature memory consent = sign(WORKER_KEY, registry.consentDigest(owner, worker));
+        expectBadConsent(stranger, consent);
+        expectBadConsent(worker, consent);
+        vm.prank(owner);
+        registry.register(info(worker), consent);
+        vm.assertEq(registry.workerOf(worker).owner, owner);
+        // Nor can it be used again.
+        vm.prank(owner);
+        vm.expectRevert(abi.encodeWithSelector(IWorkerRegistry.AlreadyRegistered.selector, worker));
+        registry.register(info(worker), consent);
+    }
+
     function test_activeOwner_needsAllThree() public {
         vm.assertEq(registry.activeOwner(worker), address(0));
         register(WORKER_KEY, owner);

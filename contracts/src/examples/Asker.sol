@@ -38,6 +38,6 @@ contract Asker {
     /// @notice Sends the refunds credited to this contract to its owner.
     function takeBack() external returns (uint256 amountWei) {
         if (msg.sender != OWNER) revert NotOwner(msg.sender);
-        return REQUESTS.withdraw(OWNER);
+        return REQUESTS.withdrawTo(OWNER);
     }
 }

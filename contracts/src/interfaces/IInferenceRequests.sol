@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity ^0.8.30;
 
+import {ICredits} from "./ICredits.sol";
+import {IModelTerms} from "./IModelTerms.sol";
+import {IOwned} from "./IOwned.sol";
+
 /// @notice How `RequestParams.input` is to be read.
 /// @dev INLINE: the bytes are the model's input. URI: 32 bytes keccak256 of the content, then the URI.
 enum InputKind {
@@ -9,6 +13,8 @@ enum InputKind {
 }
 
 /// @notice Where the result of a request goes besides the event that every result emits.
+/// @dev STORED: the digest takes the place of the request's word, readable by `resultOf`. CALLBACK: the output is handed
+/// to the requester, a contract, by `IInferenceResults.deliver`.
 enum Delivery {
     EVENT,
     STORED,
@@ -29,7 +35,9 @@ enum SkipReason {
     COMMITMENT_MISMATCH,
     ALREADY_SETTLED,
     EXPIRED,
-    NOT_EXPIRED
+    NOT_EXPIRED,
+    QUORUM_MISMATCH,
+    TERMS_APPLY
 }
 
 /// @notice What a requester asks for. All fields are bound by the request's commitment.
@@ -42,9 +50,9 @@ struct RequestParams {
     uint40 deadline;
     /// memory a worker must have, in MB; 0 = any
     uint32 memoryMb;
-    /// gas given to the consumer's callback; 0 unless delivery is CALLBACK
+    /// gas given to the consumer's callback, up to `MAX_CALLBACK_GAS`; 0 unless delivery is CALLBACK
     uint32 callbackGasLimit;
-    /// how many different workers must agree; 1 = any single one
+    /// how many different workers must agree, 1 to 15; 1 = any single one
     uint8 quorum;
     /// whether the result may wait for others to share a transaction
     bool batchable;
@@ -68,17 +76,19 @@ struct RequestRecord {
     Delivery delivery;
     uint8 quorum;
     bool batchable;
+    /// whether its model's terms ask for a proof or a dispute window
+    bool underTerms;
 }
 
-/// @title Requests and the money that belongs to them
+/// @title Requests
 /// @notice Holds each request's fee until its result is settled or its deadline has passed.
 /// @dev Ids count up from 1. `paramsHash` is keccak256(abi.encode(modelId, maxTokens, deadline, memoryMb,
 /// callbackGasLimit, quorum, batchable, delivery, inputKind, keccak256(input))) with the deadline as submitted;
 /// `commitment` is the first 20 bytes of keccak256(abi.encode(block.chainid, address(this), id, requester,
 /// paramsHash)). A reorganisation can hand an id to another request, never a commitment.
-interface IInferenceRequests {
+interface IInferenceRequests is ICredits, IModelTerms, IOwned {
     /// @dev `record` is the request's storage word: feeGwei (bits 0-47), deadline (48-87), commitment (88-247),
-    /// delivery (248-249), quorum (250-253), batchable (254). `limits` packs maxTokens (bits 0-31), memoryMb (32-63),
+    /// delivery (248-249), quorum (250-253), batchable (254), under terms (255). `limits` packs maxTokens (bits 0-31), memoryMb (32-63),
     /// callbackGasLimit (64-95) and inputKind (96-103). Packed, the event costs 2,600 gas less than field by field.
     event InferenceRequested(
         uint256 indexed id,
@@ -92,30 +102,27 @@ interface IInferenceRequests {
     event FeeRaised(uint256 indexed id, uint256 feeWei);
     /// @notice The deadline now in force, after its requester asked to cancel.
     event CancelRequested(uint256 indexed id, uint40 deadline);
-    event InferenceFulfilled(uint256 indexed id, address indexed worker, bytes32 digest);
+    event InferenceFulfilled(uint256 indexed id, address worker, bytes32 digest);
     event ResultSkipped(uint256 indexed id, SkipReason reason);
     event RequestRefunded(uint256 indexed id, address indexed requester, uint256 amountWei);
     event RefundSkipped(uint256 indexed id, SkipReason reason);
     /// @notice One worker's share of one group: `results` results for `amountWei`, credited to `owner`.
-    event WorkerPaid(address indexed worker, address indexed owner, uint256 results, uint256 amountWei);
-    event PosterPaid(address indexed poster, uint256 amountWei);
-    event Withdrawn(address indexed account, address indexed to, uint256 amountWei);
+    event WorkerPaid(address indexed worker, address owner, uint256 results, uint256 amountWei);
+    event PosterPaid(address poster, uint256 amountWei);
+    event PausedSet(bool paused);
 
     error NotResults(address caller);
-    error NotRequester(address caller);
     error FeeNotWholeGwei(uint256 valueWei);
     error FeeZero();
     error FeeTooLarge(uint256 valueWei);
     error FeeSumMismatch(uint256 valueWei, uint256 sumWei);
     error LengthMismatch(uint256 params, uint256 fees);
     error DeadlineNotInFuture(uint256 deadline, uint256 timestamp);
-    error UnsupportedQuorum(uint8 quorum);
-    error UnsupportedDelivery(Delivery delivery);
-    error UnexpectedCallbackGas(uint32 callbackGasLimit);
+    error CallbackGasOutOfRange(uint256 callbackGasLimit, uint256 atMost);
+    error CallbackNeedsCode(address requester);
+    error RequestsPaused();
     error NotPending(uint256 id);
     error CommitmentMismatch(uint256 id);
-    error NothingToWithdraw(address account);
-    error TransferFailed(address to, uint256 amountWei);
     error InvalidPosterBps(uint256 posterBps);
     error CancelDelayZero();
 
@@ -138,26 +145,50 @@ interface IInferenceRequests {
     /// are skipped with an event.
     function refund(RefundClaim[] calldata claims) external returns (uint256 refunded);
 
-    /// @notice Settles one verified group of packed items (see IInferenceResults). Only the results contract.
-    /// @param items id (8 bytes), commitment (20), digest (32), repeated
-    /// @param worker the signer named in the events
-    /// @param owner who is credited for the worker
+    /// @notice Settles groups each signed by one worker (see IInferenceResults). Only the results contract.
+    /// @param groups for each: worker, owner who is credited for it, length of the items, a word each; then the items: id (8
+    /// bytes), commitment (20), digest (32), repeated, at least one
     /// @param poster who is credited for the transaction
-    function settle(bytes calldata items, address worker, address owner, address poster)
-        external
-        returns (uint256 settled);
+    function settle(bytes calldata groups, address poster) external returns (uint256 settled);
 
-    /// @notice Sends the caller's whole credit to `to`.
-    function withdraw(address payable to) external returns (uint256 amountWei);
+    /// @notice Settles one group that several workers signed, or whose items are under terms. Only the results contract.
+    /// @dev Each result's payment is shared equally; what does not divide goes to the first worker. The payment of a
+    /// result with a dispute window goes to the disputes contract.
+    /// @param workers the signers, in ascending order; the first is named in the events
+    /// @param owners who is credited for each
+    /// @param proven whether the terms' proofs have been checked; if not, items under terms are skipped
+    function settleJoint(
+        bytes calldata items,
+        address[] calldata workers,
+        address[] calldata owners,
+        address poster,
+        bool proven
+    ) external returns (uint256 settled);
+
+    /// @notice Takes the one right to call a fulfilled request's consumer. Only the results contract.
+    /// @return taken false if no callback of this request with this result is owed
+    function takeCallback(uint256 id, bytes20 commitment, bytes32 digest) external returns (bool taken);
+
+    /// @notice Gives the right back after a failed call. Only the results contract.
+    function returnCallback(uint256 id, bytes20 commitment, bytes32 digest) external;
+
+    /// @notice Stops or allows new requests; everything else goes on. Only the owner.
+    function setPaused(bool paused) external;
 
     function nextId() external view returns (uint256);
+    function paused() external view returns (bool);
+    function disputes() external view returns (address);
     function results() external view returns (address);
     function posterBps() external view returns (uint256);
     /// @notice Seconds between a cancel request and the deadline it sets.
     function cancelDelay() external view returns (uint40);
-    function credits(address account) external view returns (uint256 amountWei);
     function recordOf(uint256 id) external view returns (RequestRecord memory);
     function statusOf(uint256 id) external view returns (RequestStatus);
+    /// @notice The digest of a fulfilled request whose delivery is STORED.
+    /// @return found false for every other request
+    function resultOf(uint256 id) external view returns (bool found, bytes32 digest);
+    /// @notice Whether `deliver` may still call the consumer of this request with this result.
+    function owesCallback(uint256 id, bytes20 commitment, bytes32 digest) external view returns (bool);
     /// @notice One bit per id: set once its request is fulfilled or refunded, for ever.
     function settledWord(uint256 wordIndex) external view returns (uint256);
     function commitmentOf(uint256 id, address requester, bytes32 paramsHash) external view returns (bytes20);

@@ -5,8 +5,8 @@ import {RequestParams} from "../interfaces/IInferenceRequests.sol";
 
 /// @title What a request commits to
 library RequestHash {
-    /// @dev The caller must have read each field of `params` in Solidity, which refuses values out of range: here they are
-    /// taken as they stand.
+    /// @dev The fields are taken as they stand. Whoever makes a commitment of the hash must have read each in Solidity, which
+    /// refuses values out of range; whoever opens one finds that such values do not fit.
     function hashParams(RequestParams calldata params) internal pure returns (bytes32 hash) {
         bytes calldata input = params.input;
         // Equivalent to keccak256(abi.encode(modelId, maxTokens, deadline, memoryMb, callbackGasLimit, quorum, batchable,
@@ -22,8 +22,18 @@ library RequestHash {
         }
     }
 
-    function commit(uint256 id, address requester, bytes32 paramsHash) internal view returns (bytes20) {
-        return bytes20(keccak256(abi.encode(block.chainid, address(this), id, requester, paramsHash)));
+    /// @param requests the contract that holds the request
+    function commit(address requests, uint256 id, address requester, bytes32 paramsHash)
+        internal
+        view
+        returns (bytes20)
+    {
+        return bytes20(keccak256(abi.encode(block.chainid, requests, id, requester, paramsHash)));
+    }
+
+    /// @dev What stands for a fulfilled request until its consumer has been called.
+    function callbackKey(bytes20 commitment, bytes32 digest) internal pure returns (bytes32) {
+        return keccak256(abi.encode(commitment, digest));
     }
 
     /// @dev The event's `limits`: maxTokens (bits 0-31), memoryMb (32-63), callbackGasLimit (64-95), inputKind (96-103).

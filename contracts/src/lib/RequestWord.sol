@@ -4,7 +4,7 @@ pragma solidity ^0.8.30;
 import {Delivery, RequestRecord} from "../interfaces/IInferenceRequests.sol";
 
 /// @notice A request's storage word: feeGwei (bits 0-47), deadline (48-87), commitment (88-247), delivery (248-249),
-/// quorum (250-253), batchable (254). Bit 255 is always 0. Zero means that there is no such request.
+/// quorum (250-253), batchable (254), under terms (255). Zero means that there is no such request.
 type RequestWord is uint256;
 
 using RequestWordLib for RequestWord global;
@@ -13,7 +13,16 @@ using RequestWordLib for RequestWord global;
 /// @dev Values are trusted to fit their fields: callers check those that a requester chooses.
 library RequestWordLib {
     uint256 internal constant MAX_FEE_GWEI = (1 << 48) - 1;
+    uint256 internal constant MAX_QUORUM = 15;
     uint256 internal constant WEI_PER_GWEI = 1e9;
+
+    /// @dev The fields that must agree with a result which one worker signed and which needs nothing but its event:
+    /// commitment, delivery, quorum, under terms.
+    uint256 internal constant PLAIN_MASK = COMMITMENT_MASK << COMMITMENT_SHIFT | DELIVERY_MASK << DELIVERY_SHIFT
+        | QUORUM_MASK << QUORUM_SHIFT | UNDER_TERMS;
+    uint256 internal constant QUORUM_OF_ONE = 1 << QUORUM_SHIFT;
+    uint256 internal constant STORED = uint256(Delivery.STORED) << DELIVERY_SHIFT;
+    uint256 internal constant UNDER_TERMS = 1 << 255;
 
     uint256 private constant FEE_MASK = (1 << 48) - 1;
     uint256 private constant DEADLINE_SHIFT = 48;
@@ -63,6 +72,22 @@ library RequestWordLib {
         return bytes20(uint160((RequestWord.unwrap(word) >> COMMITMENT_SHIFT) & COMMITMENT_MASK));
     }
 
+    function delivery(RequestWord word) internal pure returns (Delivery) {
+        return Delivery((RequestWord.unwrap(word) >> DELIVERY_SHIFT) & DELIVERY_MASK);
+    }
+
+    function quorum(RequestWord word) internal pure returns (uint256) {
+        return (RequestWord.unwrap(word) >> QUORUM_SHIFT) & QUORUM_MASK;
+    }
+
+    function isUnderTerms(RequestWord word) internal pure returns (bool) {
+        return RequestWord.unwrap(word) & UNDER_TERMS != 0;
+    }
+
+    function withTerms(RequestWord word) internal pure returns (RequestWord) {
+        return RequestWord.wrap(RequestWord.unwrap(word) | UNDER_TERMS);
+    }
+
     function withFee(RequestWord word, uint256 feeGwei_) internal pure returns (RequestWord) {
         return RequestWord.wrap((RequestWord.unwrap(word) & ~FEE_MASK) | feeGwei_);
     }
@@ -80,11 +105,12 @@ library RequestWordLib {
             feeGwei: uint48(feeGwei(word)),
             deadline: uint40(deadline(word)),
             commitment: commitment(word),
-            delivery: Delivery((raw >> DELIVERY_SHIFT) & DELIVERY_MASK),
+            delivery: delivery(word),
             // Masked to 4 bits.
             // forge-lint: disable-next-line(unsafe-typecast)
-            quorum: uint8((raw >> QUORUM_SHIFT) & QUORUM_MASK),
-            batchable: (raw >> BATCHABLE_SHIFT) & 1 == 1
+            quorum: uint8(quorum(word)),
+            batchable: (raw >> BATCHABLE_SHIFT) & 1 == 1,
+            underTerms: isUnderTerms(word)
         });
     }
 }

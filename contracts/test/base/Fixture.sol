@@ -8,12 +8,20 @@ import {
     RefundClaim,
     RequestParams
 } from "../../src/interfaces/IInferenceRequests.sol";
-import {CompactSignature, IInferenceResults, ResultGroup} from "../../src/interfaces/IInferenceResults.sol";
-import {IStakeManager} from "../../src/interfaces/IStakeManager.sol";
+import {
+    CompactSignature,
+    IInferenceResults,
+    ProvenGroup,
+    ResultGroup
+} from "../../src/interfaces/IInferenceResults.sol";
+import {IDisputes} from "../../src/interfaces/IDisputes.sol";
+import {ModelTerms} from "../../src/interfaces/IModelTerms.sol";
+import {IResultVerifier} from "../../src/interfaces/IResultVerifier.sol";
+import {IStakeManager, StakeConfig} from "../../src/interfaces/IStakeManager.sol";
 import {IWorkerRegistry, WorkerInfo} from "../../src/interfaces/IWorkerRegistry.sol";
 import {Test} from "./Test.sol";
 
-/// @notice The four contracts, wired as the deployment wires them, and short ways to use them.
+/// @notice The five contracts, wired as the deployment wires them, and short ways to use them.
 abstract contract Fixture is Test {
     uint256 internal constant CHAIN_ID = 31_337;
     uint256 internal constant START = 1_800_000_000;
@@ -21,7 +29,11 @@ abstract contract Fixture is Test {
     uint40 internal constant CANCEL_DELAY = 60;
     uint256 internal constant MIN_STAKE = 1 ether;
     uint40 internal constant UNBONDING_DELAY = 1 days;
+    uint40 internal constant RULING_PERIOD = 6 hours;
+    uint256 internal constant REPORTER_BPS = 1_000;
     uint256 internal constant FEE = 0.01 ether;
+    /// @dev Where the layout puts the requests contract's `_state`, whose lowest bits are the next id.
+    bytes32 private constant STATE_SLOT = bytes32(uint256(6));
 
     uint256 internal constant WORKER_KEY = 0xA11CE;
     uint256 internal constant OTHER_KEY = 0xB0B;
@@ -29,6 +41,7 @@ abstract contract Fixture is Test {
     IWorkerRegistry internal registry;
     IStakeManager internal stakes;
     IInferenceResults internal results;
+    IDisputes internal disputes;
     IInferenceRequests internal requests;
 
     address internal worker = vm.addr(WORKER_KEY);
@@ -38,6 +51,9 @@ abstract contract Fixture is Test {
     address internal requester = account("requester");
     address internal poster = account("poster");
     address internal stranger = account("stranger");
+    address internal admin = account("admin");
+    address internal arbiter = account("arbiter");
+    address internal treasury = account("treasury");
 
     function setUp() public virtual {
         vm.warp(START);
@@ -52,14 +68,28 @@ abstract contract Fixture is Test {
         address registryAt = vm.computeCreateAddress(address(this), nonce);
         address stakesAt = vm.computeCreateAddress(address(this), nonce + 1);
         address resultsAt = vm.computeCreateAddress(address(this), nonce + 2);
-        address requestsAt = vm.computeCreateAddress(address(this), nonce + 3);
+        address disputesAt = vm.computeCreateAddress(address(this), nonce + 3);
+        address requestsAt = vm.computeCreateAddress(address(this), nonce + 4);
         registry = deployRegistry(stakesAt);
-        stakes = deployStakes(registryAt, MIN_STAKE);
+        stakes = deployStakes(
+            StakeConfig({
+                registry: registryAt,
+                requests: requestsAt,
+                results: resultsAt,
+                disputes: disputesAt,
+                treasury: treasury,
+                minStakeWei: MIN_STAKE,
+                unbondingDelay: UNBONDING_DELAY,
+                reporterBps: REPORTER_BPS
+            })
+        );
         results = IInferenceResults(deployCode("InferenceResults", abi.encode(requestsAt, registryAt)));
-        requests = deployRequests(resultsAt, posterBps, CANCEL_DELAY);
+        disputes = IDisputes(deployCode("Disputes", abi.encode(requestsAt, stakesAt, arbiter, RULING_PERIOD)));
+        requests = deployRequests(resultsAt, disputesAt, posterBps, CANCEL_DELAY);
         vm.assertEq(address(registry), registryAt);
         vm.assertEq(address(stakes), stakesAt);
         vm.assertEq(address(results), resultsAt);
+        vm.assertEq(address(disputes), disputesAt);
         vm.assertEq(address(requests), requestsAt);
     }
 
@@ -67,18 +97,41 @@ abstract contract Fixture is Test {
         return IWorkerRegistry(deployCode("WorkerRegistry", abi.encode(stakesAt)));
     }
 
-    function deployStakes(address registryAt, uint256 minStakeWei) internal returns (IStakeManager) {
-        return IStakeManager(deployCode("StakeManager", abi.encode(registryAt, minStakeWei, UNBONDING_DELAY)));
+    function deployStakes(StakeConfig memory config) internal returns (IStakeManager) {
+        return IStakeManager(deployCode("StakeManager", abi.encode(config)));
     }
 
-    function deployRequests(address resultsAt, uint256 posterBps, uint40 cancelDelay)
+    function deployRequests(address resultsAt, address disputesAt, uint256 posterBps, uint40 cancelDelay)
         internal
         returns (IInferenceRequests)
     {
-        return IInferenceRequests(deployCode("InferenceRequests", abi.encode(resultsAt, posterBps, cancelDelay)));
+        return IInferenceRequests(
+            deployCode("InferenceRequests", abi.encode(resultsAt, disputesAt, admin, posterBps, cancelDelay))
+        );
     }
 
-    /// @dev From the artifact: with `new`, every test contract would compile the four contracts once more.
+    /// @dev Lets ids count up from `id`, as if so many requests had been made.
+    function startAt(uint256 id) internal {
+        uint256 state = uint256(vm.load(address(requests), STATE_SLOT));
+        vm.store(address(requests), STATE_SLOT, bytes32(state - requests.nextId() + id));
+        vm.assertEq(requests.nextId(), id);
+    }
+
+    /// @dev The configuration of the fixture's own stake manager, to alter a copy of.
+    function stakeConfig() internal view returns (StakeConfig memory) {
+        return StakeConfig({
+            registry: address(registry),
+            requests: address(requests),
+            results: address(results),
+            disputes: address(disputes),
+            treasury: treasury,
+            minStakeWei: MIN_STAKE,
+            unbondingDelay: UNBONDING_DELAY,
+            reporterBps: REPORTER_BPS
+        });
+    }
+
+    /// @dev From the artifact: with `new`, every test contract would compile the contracts once more.
     function deployCode(string memory name, bytes memory arguments) internal returns (address deployed) {
         bytes memory code = bytes.concat(vm.getCode(string.concat(name, ".sol:", name)), arguments);
         assembly ("memory-safe") {
@@ -124,6 +177,43 @@ abstract contract Fixture is Test {
         register(key, owner_);
         vm.prank(owner_);
         stakes.stake{value: MIN_STAKE}(vm.addr(key));
+    }
+
+    /// @dev Keys of `count` active workers in ascending order of their addresses, each owned by `ownerOf` it.
+    function activateMany(uint256 count) internal returns (uint256[] memory keys) {
+        keys = new uint256[](count);
+        for (uint256 i; i < count; ++i) {
+            uint256 key = 0x5160 + i;
+            vm.deal(ownerOf(key), MIN_STAKE);
+            activate(key, ownerOf(key));
+            uint256 place = i;
+            for (; place > 0 && vm.addr(keys[place - 1]) > vm.addr(key); --place) {
+                keys[place] = keys[place - 1];
+            }
+            keys[place] = key;
+        }
+    }
+
+    function ownerOf(uint256 key) internal pure returns (address) {
+        return account(string(abi.encode("owner of", key)));
+    }
+
+    // Terms
+
+    /// @dev Terms of the default parameters' model that ask for nothing yet.
+    function noTerms() internal pure returns (ModelTerms memory) {
+        return ModelTerms({
+            modelId: keccak256("smollm2-135m"),
+            verifier: IResultVerifier(address(0)),
+            disputeWindow: 0,
+            bondGwei: 0,
+            minQuorum: 0
+        });
+    }
+
+    function setTerms(ModelTerms memory terms) internal returns (uint256 termsId) {
+        vm.prank(admin);
+        return requests.setModelTerms(terms);
     }
 
     // Requests
@@ -202,7 +292,11 @@ abstract contract Fixture is Test {
     }
 
     function item(uint256 id, bytes20 commitment) internal pure returns (bytes memory) {
-        return abi.encodePacked(uint64(id), commitment, digestOf(id));
+        return item(id, commitment, digestOf(id));
+    }
+
+    function item(uint256 id, bytes20 commitment, bytes32 digest) internal pure returns (bytes memory) {
+        return abi.encodePacked(uint64(id), commitment, digest);
     }
 
     function digestOf(uint256 id) internal pure returns (bytes32) {
@@ -222,6 +316,31 @@ abstract contract Fixture is Test {
         out.signatures[0] = sign(key, results.groupDigest(items));
     }
 
+    /// @dev Signed by each key, in the order given.
+    function group(uint256[] memory keys, bytes memory items) internal view returns (ResultGroup memory out) {
+        out.items = items;
+        out.signatures = signAll(keys, items);
+    }
+
+    function provenGroup(uint256[] memory keys, bytes memory items, bytes[] memory proofs)
+        internal
+        view
+        returns (ProvenGroup memory)
+    {
+        return ProvenGroup({items: items, signatures: signAll(keys, items), proofs: proofs});
+    }
+
+    function signAll(uint256[] memory keys, bytes memory items)
+        internal
+        view
+        returns (CompactSignature[] memory signatures)
+    {
+        signatures = new CompactSignature[](keys.length);
+        for (uint256 i; i < keys.length; ++i) {
+            signatures[i] = sign(keys[i], results.groupDigest(items));
+        }
+    }
+
     function groups(ResultGroup memory only) internal pure returns (ResultGroup[] memory out) {
         out = new ResultGroup[](1);
         out[0] = only;
@@ -234,6 +353,13 @@ abstract contract Fixture is Test {
 
     function post(uint256 key, bytes memory items) internal returns (uint256) {
         return post(groups(group(key, items)));
+    }
+
+    function postProven(ProvenGroup memory only) internal returns (uint256) {
+        ProvenGroup[] memory list = new ProvenGroup[](1);
+        list[0] = only;
+        vm.prank(poster);
+        return results.postProven(list, 0);
     }
 
     function isSettled(uint256 id) internal view returns (bool) {

@@ -29,6 +29,7 @@ interface Vm {
     function computeCreateAddress(address deployer, uint256 nonce) external pure returns (address);
     function getNonce(address account) external view returns (uint64);
     function getCode(string calldata artifact) external view returns (bytes memory creationCode);
+    function etch(address account, bytes calldata code) external;
     function load(address account, bytes32 slot) external view returns (bytes32);
     function store(address account, bytes32 slot, bytes32 value) external;
     function expectRevert(bytes4 selector) external;
@@ -49,5 +50,7 @@ interface Vm {
     function assertEq(uint256 left, uint256 right, string calldata reason) external pure;
     function assertEq(address left, address right) external pure;
     function assertEq(bytes32 left, bytes32 right) external pure;
+    function assertEq(bytes32 left, bytes32 right, string calldata reason) external pure;
+    function assertEq(bytes calldata left, bytes calldata right) external pure;
     function assertLe(uint256 left, uint256 right, string calldata reason) external pure;
 }

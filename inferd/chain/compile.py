@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from indexer.errors import OperatorError
-from inferd.protocol.artifacts import CONTRACTS
+from inferd.protocol.artifacts import CONTRACTS, EXAMPLES
 
 SOLC_VERSION = "0.8.37"
 
@@ -40,7 +41,7 @@ class Compilation:
 
 
 def compile_contracts(
-    folder: Path, *, may_install: bool, names: tuple[str, ...] = CONTRACTS
+    folder: Path, *, may_install: bool, names: tuple[str, ...] = CONTRACTS + EXAMPLES
 ) -> Compilation:
     """Compiles `folder`/src with the settings of `folder`/foundry.toml.
 
@@ -69,7 +70,7 @@ def compile_contracts(
         ) from error
     artifacts = {}
     for name in names:
-        compiled = output["contracts"][f"src/{name}.sol"][name]
+        compiled = output["contracts"][_place_of(name, sources)][name]
         artifacts[name] = {
             "contractName": name,
             "compiler": SOLC_VERSION,
@@ -78,6 +79,11 @@ def compile_contracts(
             "storageLayout": _without_ast_ids(compiled["storageLayout"]),
         }
     return Compilation(artifacts, described)
+
+
+def _place_of(name: str, sources: Iterable[str]) -> str:
+    """A contract is in the file of its name, in whichever folder."""
+    return next(place for place in sources if Path(place).stem == name)
 
 
 def write_artifacts(compilation: Compilation, folder: Path) -> list[Path]:

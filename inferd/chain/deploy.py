@@ -1,4 +1,4 @@
-"""Puts the four contracts on a chain. They name each other, so their addresses are computed
+"""Puts the five contracts on a chain. They name each other, so their addresses are computed
 before they exist: one sender creates them at consecutive nonces."""
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from inferd.chain.transact import Sender
 from inferd.protocol.artifacts import load
 from inferd.protocol.deployment import Deployment
 
-_ORDER = ("WorkerRegistry", "StakeManager", "InferenceResults", "InferenceRequests")
+NOBODY = Address(bytes(20))
+BURNT = Address(bytes(18) + b"\xde\xad")
+"""An address whose key nobody has, by convention."""
+MAX_BPS = 10_000
+MAX_REPORTER_BPS = MAX_BPS // 2
+
+_ORDER = ("WorkerRegistry", "StakeManager", "InferenceResults", "Disputes", "InferenceRequests")
+_STAKE_CONFIG = "(address,address,address,address,address,uint256,uint40,uint256)"
 
 
 class DeploymentDisturbed(OperatorError):
@@ -26,23 +33,40 @@ class DeploymentDisturbed(OperatorError):
     code: ClassVar[str] = "deployment_disturbed"
 
 
+class BadTerms(OperatorError):
+    """The contracts would refuse these terms, or could not keep what they promise."""
+
+    code: ClassVar[str] = "bad_terms"
+
+
 @dataclass(frozen=True, slots=True)
 class DeploymentTerms:
-    """What the contracts fix for ever."""
+    """What the contracts fix for ever, and who may do what little can be changed."""
 
     poster_bps: int = 2_000
     """The poster's share of each fee, in 1/10,000; the rest is the worker's."""
     cancel_delay_s: int = 60
     min_stake_wei: int = 10**17
     unbonding_delay_s: int = 7 * 24 * 3600
+    ruling_period_s: int = 3 * 24 * 3600
+    """How long the arbiter has for a dispute."""
+    reporter_bps: int = 1_000
+    """The share of a slash that goes to who showed the fault, in 1/10,000."""
+    owner: Address | None = None
+    """Who may pause requests and set models' terms; None: the deployer, NOBODY: for ever none."""
+    arbiter: Address | None = None
+    """Who rules on disputes; None = the owner."""
+    treasury: Address = BURNT
+    """Who gets what a slash does not give to its reporter."""
 
 
 async def deploy(sender: Sender, terms: DeploymentTerms) -> Deployment:
-    """Deploys all four and checks that they know each other.
+    """Deploys all five and checks that they know each other.
 
-    Raises DeploymentDisturbed and what `Sender.send` raises. An interrupted deployment costs its
-    gas and does no other harm: run it again.
+    Raises BadTerms, DeploymentDisturbed and what `Sender.send` raises. An interrupted deployment
+    costs its gas and does no other harm: run it again.
     """
+    check_terms(terms)
     genesis = await sender.rpc.header(0)
     if genesis is None:
         raise DeploymentDisturbed(
@@ -55,7 +79,8 @@ async def deploy(sender: Sender, terms: DeploymentTerms) -> Deployment:
     }
     start_block = None
     for name in _ORDER:
-        receipt = await sender.send(None, load(name).bytecode + _arguments(name, addresses, terms))
+        arguments = _arguments(name, addresses, terms, sender.address)
+        receipt = await sender.send(None, load(name).bytecode + arguments)
         start_block = receipt.block_number if start_block is None else start_block
         if not await sender.rpc.code(addresses[name]):
             raise _disturbed(name)
@@ -66,9 +91,41 @@ async def deploy(sender: Sender, terms: DeploymentTerms) -> Deployment:
         results=addresses["InferenceResults"],
         registry=addresses["WorkerRegistry"],
         stakes=addresses["StakeManager"],
+        disputes=addresses["Disputes"],
     )
     await _check_wiring(sender, contracts)
     return Deployment(contracts, Hash32(genesis.hash))
+
+
+def check_terms(terms: DeploymentTerms) -> None:
+    """Raises BadTerms for what the contracts would refuse, or accept to nobody's use."""
+    if not 0 <= terms.poster_bps <= MAX_BPS:
+        raise BadTerms(
+            f"a poster's share of {terms.poster_bps} is not within 0 and {MAX_BPS}",
+            help_text="it is in 1/10,000 of each fee",
+        )
+    if not 0 <= terms.reporter_bps <= MAX_REPORTER_BPS:
+        raise BadTerms(
+            f"a reporter's share of {terms.reporter_bps} is not within 0 and {MAX_REPORTER_BPS}",
+            help_text="it is in 1/10,000 of a slash: above a half, to report oneself could pay",
+        )
+    if terms.cancel_delay_s <= 0:
+        raise BadTerms(
+            "the cancel delay is nothing",
+            help_text="give results under way some time, like 60s: else requesters read and cancel",
+        )
+    if terms.ruling_period_s >= terms.unbonding_delay_s:
+        raise BadTerms(
+            f"a ruling period of {terms.ruling_period_s} s is not shorter than the unbonding delay"
+            f" of {terms.unbonding_delay_s} s",
+            help_text="a ruling must come before the stake is gone: lengthen --unbonding-delay, or"
+            " shorten --ruling-period",
+        )
+    if terms.treasury == NOBODY:
+        raise BadTerms(
+            "the zero address cannot be the treasury",
+            help_text=f"leave it out to burn what is slashed at 0x{BURNT.hex()}",
+        )
 
 
 def create_address(sender: Address, nonce: int) -> Address:
@@ -85,10 +142,16 @@ def create_address(sender: Address, nonce: int) -> Address:
 async def _check_wiring(sender: Sender, contracts: Contracts) -> None:
     wanted = (
         (contracts.requests, "InferenceRequests", "results", contracts.results),
+        (contracts.requests, "InferenceRequests", "disputes", contracts.disputes),
         (contracts.results, "InferenceResults", "requests", contracts.requests),
         (contracts.results, "InferenceResults", "registry", contracts.registry),
         (contracts.registry, "WorkerRegistry", "stakeManager", contracts.stakes),
         (contracts.stakes, "StakeManager", "registry", contracts.registry),
+        (contracts.stakes, "StakeManager", "requests", contracts.requests),
+        (contracts.stakes, "StakeManager", "results", contracts.results),
+        (contracts.stakes, "StakeManager", "disputes", contracts.disputes),
+        (contracts.disputes, "Disputes", "requests", contracts.requests),
+        (contracts.disputes, "Disputes", "stakes", contracts.stakes),
     )
     for at, name, function, expected in wanted:
         (named,) = await read_view(sender.rpc, at, name, function)
@@ -96,20 +159,41 @@ async def _check_wiring(sender: Sender, contracts: Contracts) -> None:
             raise _disturbed(name)
 
 
-def _arguments(name: str, at: dict[str, Address], terms: DeploymentTerms) -> bytes:
+def _arguments(
+    name: str, at: dict[str, Address], terms: DeploymentTerms, deployer: Address
+) -> bytes:
+    owner = deployer if terms.owner is None else terms.owner
+    arbiter = owner if terms.arbiter is None else terms.arbiter
+    stake_config = (
+        at["WorkerRegistry"],
+        at["InferenceRequests"],
+        at["InferenceResults"],
+        at["Disputes"],
+        terms.treasury,
+        terms.min_stake_wei,
+        terms.unbonding_delay_s,
+        terms.reporter_bps,
+    )
     values: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
         "WorkerRegistry": (("address",), (at["StakeManager"],)),
-        "StakeManager": (
-            ("address", "uint256", "uint40"),
-            (at["WorkerRegistry"], terms.min_stake_wei, terms.unbonding_delay_s),
-        ),
+        "StakeManager": ((_STAKE_CONFIG,), (stake_config,)),
         "InferenceResults": (
             ("address", "address"),
             (at["InferenceRequests"], at["WorkerRegistry"]),
         ),
+        "Disputes": (
+            ("address", "address", "address", "uint40"),
+            (at["InferenceRequests"], at["StakeManager"], arbiter, terms.ruling_period_s),
+        ),
         "InferenceRequests": (
-            ("address", "uint256", "uint40"),
-            (at["InferenceResults"], terms.poster_bps, terms.cancel_delay_s),
+            ("address", "address", "address", "uint256", "uint40"),
+            (
+                at["InferenceResults"],
+                at["Disputes"],
+                owner,
+                terms.poster_bps,
+                terms.cancel_delay_s,
+            ),
         ),
     }
     types, arguments = values[name]

@@ -66,7 +66,8 @@ async def withdraw(sender: Sender, contracts: Contracts, to: Address | None = No
             f"nothing is credited to {to_checksum_address(sender.address)}",
             help_text="fees are credited when a result is settled, refunds after a deadline",
         )
-    receipt = await sender.send(contracts.requests, calls.withdraw(to or sender.address))
+    data = calls.withdraw() if to is None else calls.withdraw_to(to)
+    receipt = await sender.send(contracts.requests, data)
     return Taken(amount_wei, receipt.tx_hash)
 
 

@@ -9,8 +9,7 @@ from typing import ClassVar, TypeVar
 
 from eth_utils.address import to_checksum_address
 
-from indexer.abi import UndecodableLog
-from indexer.decode import Decoder, topic_of
+from indexer.decode import topic_of
 from indexer.errors import ExitCode, OperatorError, TemporaryError
 from indexer.events import (
     CancelRequested,
@@ -22,7 +21,7 @@ from indexer.events import (
 from indexer.rpc import RawLog, Receipt, Rpc, RpcMalformed
 from indexer.types import WEI_PER_GWEI, Address, Contracts, Hash32, Wei
 from inferd.chain.connect import read_view
-from inferd.chain.logs import newest_log
+from inferd.chain.events import expect_events, id_topic, newest_event
 from inferd.chain.transact import Sender
 from inferd.protocol import calls
 from inferd.protocol.request import (
@@ -36,7 +35,7 @@ from inferd.protocol.request import (
 )
 from inferd.protocol.result import digest_of
 
-_MAX_ID = 2**63 - 1
+MAX_ID = 2**63 - 1
 """Ids count up from 1, and the tables hold 63 bits."""
 _REQUESTED = topic_of("InferenceRequested(uint256,address,bytes32,uint256,uint256,bytes)")
 _FULFILLED = topic_of("InferenceFulfilled(uint256,address,bytes32)")
@@ -167,7 +166,7 @@ async def cancel(sender: Sender, contracts: Contracts, request_id: int) -> Cance
     _refuse_unless(request, request_id, ChainStatus.PENDING)
     data = calls.request_cancel(request_id, request.params_hash)
     receipt = await sender.send(contracts.requests, data)
-    (event,) = _events_of(receipt, contracts, CancelRequested, 1)
+    (event,) = expect_events(receipt, contracts, contracts.requests, CancelRequested)
     return Cancelled(request_id, event.deadline_s, receipt.tx_hash, receipt.block_number)
 
 
@@ -183,7 +182,7 @@ async def raise_fee(
     receipt = await sender.send(
         contracts.requests, calls.raise_fee(request_id), value_wei=added_wei
     )
-    (event,) = _events_of(receipt, contracts, FeeRaised, 1)
+    (event,) = expect_events(receipt, contracts, contracts.requests, FeeRaised)
     return event.fee_wei, receipt.tx_hash
 
 
@@ -196,7 +195,7 @@ async def refund(sender: Sender, contracts: Contracts, request_id: int) -> tuple
     _refuse_unless(request, request_id, ChainStatus.EXPIRED)
     claim = (request_id, request.requester, request.params_hash)
     receipt = await sender.send(contracts.requests, calls.refund([claim]))
-    (event,) = _events_of(receipt, contracts, RequestRefunded, 1)
+    (event,) = expect_events(receipt, contracts, contracts.requests, RequestRefunded)
     return event.amount_wei, receipt.tx_hash
 
 
@@ -245,7 +244,7 @@ async def read_request(rpc: Rpc, contracts: Contracts, request_id: int) -> OnCha
 
 async def read_status(rpc: Rpc, contracts: Contracts, request_id: int) -> ChainStatus:
     """The contract's word on an id; ids that cannot be are UNKNOWN."""
-    if not 0 <= request_id <= _MAX_ID:
+    if not 0 <= request_id <= MAX_ID:
         return ChainStatus.UNKNOWN
     (status,) = await read_view(
         rpc, contracts.requests, "InferenceRequests", "statusOf", [request_id]
@@ -300,20 +299,8 @@ async def require_result(
 async def _newest(
     rpc: Rpc, contracts: Contracts, topic: bytes, request_id: int, kind: type[E]
 ) -> tuple[E, RawLog] | None:
-    head = await rpc.header("latest")
-    if head is None:
-        return None
-    topics = (topic, request_id.to_bytes(32, "big"))
-    log = await newest_log(rpc, contracts.requests, topics, contracts.start_block, head.number)
-    if log is None:
-        return None
-    try:
-        event = Decoder(contracts).decode(log)
-    except UndecodableLog as error:
-        raise _malformed(rpc.endpoint, str(error)) from error
-    if not isinstance(event, kind):
-        raise _malformed(rpc.endpoint, f"not {kind.__name__}")
-    return event, log
+    topics = (topic, id_topic(request_id))
+    return await newest_event(rpc, contracts, contracts.requests, topics, kind)
 
 
 def _params(event: InferenceRequested) -> RequestParams:
@@ -337,29 +324,9 @@ def _submitted(receipt: Receipt, contracts: Contracts, count: int) -> tuple[Subm
         Submitted(
             event.request_id, Commitment(event.commitment), receipt.tx_hash, receipt.block_number
         )
-        for event in _events_of(receipt, contracts, InferenceRequested, count)
-    )
-
-
-def _events_of(receipt: Receipt, contracts: Contracts, kind: type[E], count: int) -> list[E]:
-    decoder = Decoder(contracts)
-    found: list[E] = []
-    for log in receipt.logs:
-        if log.address == contracts.requests:
-            event = decoder.decode(log)
-            if isinstance(event, kind):
-                found.append(event)
-    if len(found) != count:
-        raise RpcMalformed(
-            f"the receipt of 0x{receipt.tx_hash.hex()} has {len(found)} of {count} events",
-            help_text="the transaction was mined: look it up before you send another",
+        for event in expect_events(
+            receipt, contracts, contracts.requests, InferenceRequested, count
         )
-    return found
-
-
-def _malformed(endpoint: str, what: str) -> RpcMalformed:
-    return RpcMalformed(
-        f"{endpoint} gave an event that cannot be read: {what}", help_text="use another endpoint"
     )
 
 

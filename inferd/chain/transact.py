@@ -17,7 +17,7 @@ from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
 from indexer.rpc.refusals import SendError, classify
 from indexer.types import Address, Hash32, Wei
-from inferd.protocol.reverts import decode_revert
+from inferd.protocol.reverts import decode_revert, revert_advice
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -190,7 +190,7 @@ def refusal(error: RpcError, tx_hash: Hash32 | None = None) -> OperatorError:
         )
     return TransactionRefused(
         f"the chain refuses the transaction: {describe_revert(error)}",
-        help_text="correct what it names; nothing was sent",
+        help_text=revert_advice(error.data) or "correct what it names; nothing was sent",
     )
 
 

@@ -10,11 +10,15 @@ import typer
 
 from inferd import __version__
 from inferd.cli import (
+    admin,
     ask,
+    bench,
     cancel,
     configuration,
     contracts,
     daemon,
+    deliver,
+    dispute,
     fees,
     local_chain,
     result,
@@ -81,8 +85,12 @@ for commands in (
     fees,
     watch,
     result,
+    deliver,
     withdraw,
+    dispute,
     state,
+    admin,
+    bench,
     configuration,
 ):
     commands.register(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -25,9 +26,16 @@ from inferd.cli.session import (
     session_of,
 )
 from inferd.cli.waiting import wait_until_settled
-from inferd.protocol.request import RequestParams, model_id
+from inferd.protocol.request import Delivery, RequestParams, model_id
+from inferd.protocol.terms import MAX_QUORUM
 
 _UINT32_MAX = 2**32 - 1
+
+
+class NoCallbackToKeys(OperatorError):
+    """An account with a key asked to be called back."""
+
+    code: ClassVar[str] = "no_callback_to_keys"
 
 
 class ModelUnknown(OperatorError):
@@ -53,6 +61,16 @@ class Question:
     max_tokens: int
     memory_mb: int
     batchable: bool
+    quorum: int
+    delivery: Delivery
+
+
+class DeliveryName(StrEnum):
+    """As people write it."""
+
+    EVENT = "event"
+    STORED = "stored"
+    CALLBACK = "callback"
 
 
 def register(app: typer.Typer) -> None:
@@ -80,6 +98,16 @@ def submit_command(
     batchable: Annotated[
         bool, typer.Option(help="Whether the result may wait to share a transaction.")
     ] = True,
+    delivery: Annotated[
+        DeliveryName,
+        typer.Option(help="stored: contracts can read the answer's digest; else an event has it."),
+    ] = DeliveryName.EVENT,
+    quorum: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MAX_QUORUM, metavar="N", help="How many workers must give the same answer."
+        ),
+    ] = 1,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the answer, check it and print it.")
     ] = False,
@@ -108,6 +136,8 @@ def submit_command(
         max_tokens=max_tokens,
         memory_mb=memory_mb,
         batchable=batchable,
+        quorum=quorum,
+        delivery=_delivery(delivery),
     )
     timeout_s = parse_duration_s(timeout)
     session = session_of(context)
@@ -171,6 +201,8 @@ async def _submit(
         memory_mb=question.memory_mb,
         input=question.prompt,
         batchable=question.batchable,
+        quorum=question.quorum,
+        delivery=question.delivery,
     )
     return await submit(sender, chain.contracts, params, question.fee_wei), deadline_s
 
@@ -191,6 +223,15 @@ async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: s
             f"no worker of the node at {client.shown} serves the model {model!r}",
             help_text=f"choose of {', '.join(served) or 'none'}, or submit with --anyway",
         )
+
+
+def _delivery(name: DeliveryName) -> Delivery:
+    if name is DeliveryName.CALLBACK:
+        raise NoCallbackToKeys(
+            "only a contract can be called back, and `inferd submit` asks with a key",
+            help_text="choose event or stored, or ask from a contract as docs/protocol.md says",
+        )
+    return Delivery[name.name]
 
 
 def _lines(submitted: Submitted) -> tuple[str, str]:

@@ -13,10 +13,11 @@ from indexer.errors import OperatorError
 from indexer.rpc import Rpc
 from inferd.chain.amounts import parse_amount_wei, parse_duration_s
 from inferd.chain.compile import compile_contracts, write_artifacts
-from inferd.chain.deploy import DeploymentTerms
+from inferd.chain.deploy import BURNT, MAX_BPS, MAX_REPORTER_BPS, DeploymentTerms
 from inferd.chain.deploy import deploy as deploy_contracts
 from inferd.chain.keys import open_account
 from inferd.chain.transact import Sender
+from inferd.cli.addresses import parse_address, parse_optional_address
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.session import JsonOption, Session, run_async, session_of
 from inferd.protocol.deployment import Deployment, load_deployment
@@ -87,7 +88,7 @@ def deploy_command(
     context: typer.Context,
     poster_bps: Annotated[
         int,
-        typer.Option(min=0, max=10_000, help="The poster's share of each fee, in 1/10,000."),
+        typer.Option(min=0, max=MAX_BPS, help="The poster's share of each fee, in 1/10,000."),
     ] = DeploymentTerms().poster_bps,
     cancel_delay: Annotated[
         str, typer.Option(metavar="SPAN", help="Time a result has after a cancel request.")
@@ -98,14 +99,40 @@ def deploy_command(
     unbonding_delay: Annotated[
         str, typer.Option(metavar="SPAN", help="Time for which a leaving stake is still at risk.")
     ] = "7d",
+    reporter_bps: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MAX_REPORTER_BPS, help="A slash's share of who showed it, in 1/10,000."
+        ),
+    ] = DeploymentTerms().reporter_bps,
+    ruling_period: Annotated[
+        str, typer.Option(metavar="SPAN", help="Time the arbiter has to rule on a dispute.")
+    ] = "3d",
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Who may pause requests and set models' terms; the zero address = nobody, ever;"
+            " default: the deployer.",
+        ),
+    ] = None,
+    arbiter: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Who rules on disputes; default: the owner."),
+    ] = None,
+    treasury: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Who gets the rest of a slash; default: burnt."),
+    ] = to_checksum_address(BURNT),
     force: Annotated[
         bool, typer.Option("--force", help="Replace a deployment file that is in use.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put the four contracts on the chain and write the deployment file.
+    """Put the five contracts on the chain and write the deployment file.
 
-    The terms are fixed for ever. The `deployer` key of the settings pays.
+    The terms are fixed for ever, but for owner and arbiter, who can hand over.
+    The `deployer` key of the settings pays.
 
     Example: inferd deploy --poster-bps 2000 --min-stake 0.1ether
     """
@@ -114,6 +141,11 @@ def deploy_command(
         cancel_delay_s=parse_duration_s(cancel_delay),
         min_stake_wei=parse_amount_wei(min_stake, name="stake"),
         unbonding_delay_s=parse_duration_s(unbonding_delay),
+        ruling_period_s=parse_duration_s(ruling_period),
+        reporter_bps=reporter_bps,
+        owner=parse_optional_address(owner),
+        arbiter=parse_optional_address(arbiter),
+        treasury=parse_address(treasury),
     )
     session = session_of(context)
     deployment = run_async(_deploy(session, terms, force=force))
@@ -175,6 +207,7 @@ def _show_deployment(deployment: Deployment, place: Path, *, as_json: bool) -> N
         "InferenceResults": to_checksum_address(contracts.results),
         "WorkerRegistry": to_checksum_address(contracts.registry),
         "StakeManager": to_checksum_address(contracts.stakes),
+        "Disputes": to_checksum_address(contracts.disputes),
     }
     if as_json:
         body: dict[str, Any] = {

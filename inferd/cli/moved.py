@@ -1,4 +1,4 @@
-"""How commands that move money say what they moved."""
+"""How commands say what their transaction has done."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def show_moved(
         return
     show(show_ether(amount_wei))
     note(f"transaction 0x{tx_hash.hex()}")
+
+
+def show_sent(text: str, tx_hash: bytes, *, as_json: bool, **facts: object) -> None:
+    """What is so now on stdout and the transaction on stderr, or the facts as JSON."""
+    shown_hash = "0x" + tx_hash.hex()
+    if as_json:
+        show_json({"schema_version": SCHEMA_VERSION, **facts, "tx_hash": shown_hash})
+        return
+    show(text)
+    note(f"transaction {shown_hash}")

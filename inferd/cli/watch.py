@@ -115,6 +115,8 @@ def line_of(view: RequestView) -> str:
         words.append(f"batch of {view.batch_size}")
     if view.tx_hash is not None:
         words.append(f"transaction {view.tx_hash}")
+    if view.callback is not None:
+        words.append(f"callback {view.callback}")
     return ", ".join(words)
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
-from eth_utils.address import to_canonical_address, to_checksum_address
+from eth_utils.address import to_checksum_address
 
-from indexer.errors import OperatorError
-from indexer.types import Address, Contracts, Wei
+from indexer.types import Wei
 from inferd.chain.amounts import parse_amount_wei, show_ether
-from inferd.chain.keys import KeySource, open_account
+from inferd.chain.keys import open_account
 from inferd.chain.money import Taken, Unstaking, unstake, withdraw_stake
 from inferd.chain.register import Registration, register_worker
-from inferd.chain.transact import Sender
+from inferd.cli import equivocation, worker_offer
 from inferd.cli.moved import show_moved
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.session import (
@@ -26,19 +23,8 @@ from inferd.cli.session import (
     run_async,
     session_of,
 )
-from inferd.node.settings import Settings, WorkerSettings
-
-
-class NoSuchWorker(OperatorError):
-    """The settings name no such worker, or none at all."""
-
-    code: ClassVar[str] = "no_such_worker"
-
-
-class OwnerMissing(OperatorError):
-    """A worker has no owner's key in the settings."""
-
-    code: ClassVar[str] = "owner_missing"
+from inferd.cli.worker_settings import chosen_workers, owned_worker, owner_of
+from inferd.node.settings import WorkerSettings
 
 
 def register(app: typer.Typer) -> None:
@@ -46,8 +32,10 @@ def register(app: typer.Typer) -> None:
         help="Put workers on chain.\n\nExample: inferd worker register", rich_markup_mode="rich"
     )
     workers.command("register")(register_command)
+    worker_offer.register(workers)
     workers.command("unstake")(unstake_command)
     workers.command("withdraw-stake")(withdraw_stake_command)
+    equivocation.register(workers)
     app.add_typer(workers, name="worker")
 
 
@@ -99,7 +87,7 @@ def unstake_command(
     amount_wei = None if amount is None else parse_amount_wei(amount, name="amount")
 
     async def work() -> Unstaking:
-        async with _owned(session_of(context), name) as (owner, signer, contracts):
+        async with owned_worker(session_of(context), name) as (owner, signer, contracts):
             return await unstake(owner, contracts, signer, amount_wei)
 
     done = run_async(work())
@@ -128,31 +116,11 @@ def withdraw_stake_command(
     """
 
     async def work() -> Taken:
-        async with _owned(session_of(context), name) as (owner, signer, contracts):
+        async with owned_worker(session_of(context), name) as (owner, signer, contracts):
             return await withdraw_stake(owner, contracts, signer)
 
     done = run_async(work())
     show_moved(done.amount_wei, done.tx_hash, as_json=as_json)
-
-
-@asynccontextmanager
-async def _owned(session: Session, name: str) -> AsyncIterator[tuple[Sender, Address, Contracts]]:
-    """The worker's owner as a sender, and its signer's address."""
-    (worker,) = chosen_workers(session.settings, [name])
-    async with deployed_chain(session) as chain:
-        owner = chain.sender(owner_of(worker), use=f"owner of worker {name}")
-        signer = open_account(worker.key, chain.contracts.chain_id, use=f"worker {name}")
-        yield owner, Address(to_canonical_address(signer.address)), chain.contracts
-
-
-def owner_of(worker: WorkerSettings) -> KeySource:
-    """Raises OwnerMissing."""
-    if worker.owner is None:
-        raise OwnerMissing(
-            f"worker {worker.name} has no `owner` key in the settings",
-            help_text="add `owner` to its section; that account registers, stakes and is paid",
-        )
-    return worker.owner
 
 
 async def _register(
@@ -184,22 +152,6 @@ async def _register_one(
         stake_wei,
         chain.contracts,
     )
-
-
-def chosen_workers(settings: Settings, names: list[str]) -> list[WorkerSettings]:
-    """Those of the settings with these names, or all. Raises NoSuchWorker."""
-    known = {worker.name: worker for worker in settings.workers}
-    if not known:
-        raise NoSuchWorker(
-            "the settings name no workers", help_text="add [[workers]] sections to inferd.toml"
-        )
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise NoSuchWorker(
-            f"the settings name no worker {', '.join(missing)}",
-            help_text=f"choose of {', '.join(known)}",
-        )
-    return [known[name] for name in names] if names else list(known.values())
 
 
 def _summary(outcome: Registration) -> str:

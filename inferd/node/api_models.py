@@ -41,6 +41,17 @@ class RequestState(StrEnum):
     """The fee is credited to the requester."""
 
 
+class CallbackState(StrEnum):
+    """Whether the contract that asked has its answer; only of settled requests with delivery
+    CALLBACK."""
+
+    OWED = "owed"
+    """It is called when the settlement is confirmed."""
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """It reverted, or ran out of the gas it asked for. Anyone may call it again."""
+
+
 class RequestView(_View):
     id: int
     commitment: str
@@ -65,6 +76,9 @@ class RequestView(_View):
     tx_hash: str | None
     settled_block: int | None
     digest: str | None
+    callback: CallbackState | None
+    callback_failure: str | None
+    """What the contract last returned instead, at most 128 bytes of it."""
 
 
 class RequestPage(_View):

@@ -7,6 +7,7 @@ from typing import Any
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery, InputKind
+from inferd.settlement.callbacks import delivery_gas
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.postable import POSTABLE
 from inferd.workers.leases import FailureKind, failure_words
@@ -35,7 +36,8 @@ _UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
 _PENDING = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
-           r.quorum, r.input_kind, coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
+           r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
+           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
     FROM chain.request r
     LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE state <> 'active' AND counts) AS attempts,
@@ -107,10 +109,10 @@ def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     return replace(rules, inclusion_s=max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s))
 
 
-def unsupported(delivery: int, quorum: int, input_kind: int) -> str | None:
+def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | None:
     """What of a request this node cannot do, in words."""
-    if delivery != Delivery.EVENT:
-        return f"delivery {Delivery(delivery).name} is not served by this node"
+    if under_terms:
+        return "models with a verifier or a dispute window are not served by this node"
     if quorum != 1:
         return f"a quorum of {quorum} workers is not served by this node"
     if input_kind != InputKind.INLINE:
@@ -133,5 +135,11 @@ def _request(row: Any) -> PendingRequest:
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
-        unsupported=unsupported(row["delivery"], row["quorum"], row["input_kind"]),
+        unsupported=unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"]),
+        delivery_gas=delivery_gas(
+            Delivery(row["delivery"]),
+            row["callback_gas_limit"],
+            row["input_bytes"],
+            row["max_tokens"],
+        ),
     )

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.database import Connection
-from inferd.node.api_models import RequestState, RequestView
+from inferd.node.api_models import CallbackState, RequestState, RequestView
+from inferd.protocol.request import Delivery
 from inferd.settlement.postable import POSTABLE
 
 _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.deadline_s, r.cancel_requested,
            r.created_at_s, r.created_block, r.created_tx_hash, r.status, r.worker, r.digest,
            r.settled_block, r.settled_tx_hash,
+           r.delivery, r.callback_delivered_block, r.callback_failures, r.callback_failure,
            c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
@@ -120,7 +122,18 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         tx_hash=_optional_hex(row["settled_tx_hash"] if settled else row["live_hash"]),
         settled_block=row["settled_block"],
         digest=_optional_hex(row["digest"] or row["result_digest"]),
+        callback=callback_of(row),
+        callback_failure=_optional_hex(row["callback_failure"]),
     )
+
+
+def callback_of(row: Mapping[str, Any]) -> CallbackState | None:
+    """Whether the contract that asked was called; None where nobody is to be."""
+    if row["status"] != "fulfilled" or row["delivery"] != Delivery.CALLBACK:
+        return None
+    if row["callback_delivered_block"] is not None:
+        return CallbackState.DELIVERED
+    return CallbackState.FAILED if row["callback_failures"] else CallbackState.OWED
 
 
 def _batch_size(row: Any, state: RequestState) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferd.node.api_models import RequestState, RequestView, WhyView
+from inferd.node.api_models import CallbackState, RequestState, RequestView, WhyView
 from scheduler.model import Reason
 
 NEXT_ACTIONS: dict[str, str] = {
@@ -35,6 +35,17 @@ _SENTENCES: dict[RequestState, str] = {
 }
 
 
+_CALLBACKS: dict[CallbackState, str] = {
+    CallbackState.OWED: "The contract that asked has not been called with the output yet.",
+    CallbackState.DELIVERED: "The contract that asked was called with the output.",
+    CallbackState.FAILED: "The contract that asked was called and failed with {callback_failure}.",
+}
+_CALLBACK_ACTIONS: dict[CallbackState, str] = {
+    CallbackState.OWED: "Wait for the delivery, or run `inferd deliver`; anyone may.",
+    CallbackState.FAILED: "Mend the contract and call it again with `inferd deliver`; anyone may.",
+}
+
+
 def why(view: RequestView, posting: str = "") -> WhyView:
     """One plain sentence on where a request is, and what can be done.
 
@@ -54,6 +65,9 @@ def why(view: RequestView, posting: str = "") -> WhyView:
     next_action = NEXT_ACTIONS[
         RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
     ]
+    if view.callback is not None:
+        sentence = f"{sentence} {_CALLBACKS[view.callback].format(**dict(view))}"
+        next_action = _CALLBACK_ACTIONS.get(view.callback, next_action)
     return WhyView(
         id=view.id, state=view.state, reason=reason, sentence=sentence, next_action=next_action
     )

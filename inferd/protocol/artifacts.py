@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CONTRACTS = ("InferenceRequests", "InferenceResults", "WorkerRegistry", "StakeManager")
+CONTRACTS = (
+    "InferenceRequests",
+    "InferenceResults",
+    "WorkerRegistry",
+    "StakeManager",
+    "Disputes",
+    "AttestationVerifier",
+)
+EXAMPLES = ("Diary", "Emitter")
+"""Contracts that ask: what the tests and `inferd bench` call back."""
 
 _PACKAGED = Path(__file__).parent / "artifacts"
 _CHECKOUT = Path(__file__).parents[2] / "contracts" / "artifacts"

@@ -11,7 +11,10 @@ from eth_utils.address import to_checksum_address
 
 from indexer.types import Address, Hash32, Wei
 from inferd.protocol.artifacts import load
+from inferd.protocol.hold import Hold
 from inferd.protocol.request import RequestParams
+from inferd.protocol.result import SignedItem
+from inferd.protocol.terms import ModelTerms
 from inferd.protocol.typed_data import CompactSignature
 
 if TYPE_CHECKING:
@@ -49,8 +52,18 @@ def refund(claims: Sequence[tuple[int, Address, Hash32]]) -> bytes:
     return _encode("InferenceRequests", "refund", [values])
 
 
-def withdraw(to: Address) -> bytes:
-    return _encode("InferenceRequests", "withdraw", [to_checksum_address(to)])
+def withdraw() -> bytes:
+    """The sender's whole credit, to the sender."""
+    return _encode("InferenceRequests", "withdraw", [])
+
+
+def withdraw_to(to: Address) -> bytes:
+    return _encode("InferenceRequests", "withdrawTo", [to_checksum_address(to)])
+
+
+def credit(account: Address) -> bytes:
+    """What is sent along is the account's."""
+    return _encode("InferenceRequests", "credit", [to_checksum_address(account)])
 
 
 def post(
@@ -62,6 +75,15 @@ def post(
         for items, signatures in groups
     ]
     return _encode("InferenceResults", "post", [values, decisions_root])
+
+
+def deliver(claims: Sequence[tuple[int, Address, RequestParams, bytes]]) -> bytes:
+    """Claims are (id, requester, parameters as submitted, output)."""
+    values = [
+        (request_id, to_checksum_address(who), params.as_abi(), output)
+        for request_id, who, params, output in claims
+    ]
+    return _encode("InferenceResults", "deliver", [values])
 
 
 def register_worker(
@@ -94,6 +116,48 @@ def unstake(signer: Address, amount_wei: Wei) -> bytes:
 def withdraw_stake(signer: Address, to: Address) -> bytes:
     values = [to_checksum_address(signer), to_checksum_address(to)]
     return _encode("StakeManager", "withdrawStake", values)
+
+
+def slash_equivocation(one: SignedItem, other: SignedItem) -> bytes:
+    return _encode("StakeManager", "slashEquivocation", [one.as_abi(), other.as_abi()])
+
+
+def open_dispute(held: Hold) -> bytes:
+    return _encode("Disputes", "open", [held.as_abi()])
+
+
+def rule(held: Hold, *, upheld: bool, requester: Address, hash_of_params: Hash32) -> bytes:
+    """`upheld`: the disputer was right."""
+    values = [held.as_abi(), upheld, to_checksum_address(requester), hash_of_params]
+    return _encode("Disputes", "rule", values)
+
+
+def close_dispute(held: Hold) -> bytes:
+    return _encode("Disputes", "close", [held.as_abi()])
+
+
+def release(holds: Sequence[Hold]) -> bytes:
+    return _encode("Disputes", "release", [[held.as_abi() for held in holds]])
+
+
+def set_arbiter(arbiter: Address) -> bytes:
+    return _encode("Disputes", "setArbiter", [to_checksum_address(arbiter)])
+
+
+def set_paused(paused: bool) -> bytes:
+    return _encode("InferenceRequests", "setPaused", [paused])
+
+
+def set_model_terms(terms: ModelTerms) -> bytes:
+    return _encode("InferenceRequests", "setModelTerms", [terms.as_abi()])
+
+
+def offer_ownership(to: Address) -> bytes:
+    return _encode("InferenceRequests", "offerOwnership", [to_checksum_address(to)])
+
+
+def accept_ownership() -> bytes:
+    return _encode("InferenceRequests", "acceptOwnership", [])
 
 
 def view(contract: str, function: str, arguments: Sequence[Any] = ()) -> bytes:

@@ -13,7 +13,8 @@ from eth_utils.address import is_address, to_canonical_address, to_checksum_addr
 from indexer.errors import OperatorError
 from indexer.types import Address, Contracts
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
+_WITHOUT_DISPUTES = 1
 
 
 class BadDeploymentFile(OperatorError):
@@ -42,6 +43,7 @@ class Deployment:
                 "InferenceResults": to_checksum_address(self.contracts.results),
                 "WorkerRegistry": to_checksum_address(self.contracts.registry),
                 "StakeManager": to_checksum_address(self.contracts.stakes),
+                "Disputes": to_checksum_address(self.contracts.disputes),
             },
         }
         temporary = path.with_name(path.name + ".new")
@@ -61,6 +63,12 @@ def load_deployment(path: Path) -> Deployment:
         ) from None
     except (OSError, ValueError) as error:
         raise _bad(path, str(error)) from error
+    if isinstance(body, dict) and body.get("schema_version") == _WITHOUT_DISPUTES:
+        raise BadDeploymentFile(
+            f"{path} names contracts of an earlier release of inferd, which this one cannot use",
+            help_text="take the money out of them with that release; then deploy anew with"
+            " `inferd deploy --force`, or name another `deployment_file`",
+        )
     if not isinstance(body, dict) or body.get("schema_version") != _SCHEMA_VERSION:
         raise _bad(path, f"schema_version is not {_SCHEMA_VERSION}")
     try:
@@ -72,6 +80,7 @@ def load_deployment(path: Path) -> Deployment:
             results=_address(named, "InferenceResults"),
             registry=_address(named, "WorkerRegistry"),
             stakes=_address(named, "StakeManager"),
+            disputes=_address(named, "Disputes"),
         )
         return Deployment(contracts, bytes.fromhex(body["genesis_hash"].removeprefix("0x")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

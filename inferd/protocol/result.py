@@ -9,6 +9,7 @@ from eth_utils.crypto import keccak
 
 from indexer.types import Hash32
 from inferd.protocol.request import Commitment
+from inferd.protocol.typed_data import CompactSignature
 
 ITEM_BYTES = 60
 _MAX_ID = 2**64 - 1
@@ -21,6 +22,21 @@ class ResultItem:
     request_id: int
     commitment: Commitment
     digest: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class SignedItem:
+    """One item of a signed group: what a worker once said about a request."""
+
+    items: bytes
+    """The whole group, packed."""
+    signature: CompactSignature
+    index: int
+    """Which of the group's items, from 0."""
+
+    def as_abi(self) -> tuple[object, ...]:
+        """The values in the order of the contract's struct."""
+        return self.items, (self.signature[:32], self.signature[32:]), self.index
 
 
 def digest_of(output: bytes) -> Hash32:

@@ -12,6 +12,7 @@ from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
 from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
+from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.gaps import GapFiller
 from inferd.settlement.keys import TransactionSigner
@@ -73,6 +74,7 @@ class Settlement:
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
         self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
+        self._deliverer = Deliverer(db, launcher, contracts, settings, self.status)
         self._refunder = Refunder(db, launcher, contracts, settings, self.status)
 
     async def step(self, head: BlockRef) -> None:
@@ -115,8 +117,10 @@ class Settlement:
             slots = 0
             self._say_why(stalled[0].attempts[-1])
         slots -= await self._poster.post(sight, slots)
-        no_refund_yet = not any(intent.kind == "refund" for intent in live)
-        if settings.refunds and no_refund_yet and slots > 0:
+        under_way = {intent.kind for intent in live}
+        if "deliver" not in under_way and slots > 0:
+            slots -= await self._deliverer.deliver(sight)
+        if settings.refunds and "refund" not in under_way and slots > 0:
             slots -= await self._refunder.refund(sight)
         if not stalled:
             self.status.in_flight = settings.max_in_flight - slots

@@ -40,6 +40,12 @@ from inferd.settlement.state import (
 
 _log = structlog.get_logger("settlement")
 _MAX_ACTIONS = 9
+_WAITS = {
+    "post": "r.status = 'pending' AND r.deadline_s >= $2",
+    "refund": "r.status = 'pending' AND r.deadline_s < $2",
+    "deliver": "r.status = 'fulfilled' AND r.callback_delivered_block IS NULL",
+}
+"""Which requests still wait for an intent of each kind, at a head whose timestamp is $2."""
 
 
 @dataclass(slots=True)
@@ -205,18 +211,17 @@ class Follower:
         return _Evidence(receipts, known, wanted, hopeless, reachable, noop)
 
     async def _is_wanted(self, intent: Intent, sight: Sight) -> bool:
-        """Whether its items still wait for this: pending, and none (or each) past its deadline.
+        """Whether its items still wait for this.
 
         An empty one was to fill a gap, and is made anew where the gap is still there.
         """
         async with self._pool.acquire() as connection:
             fit: int = await connection.fetchval(
-                "SELECT count(*) FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
-                " AND r.commitment = i.commitment WHERE i.intent_id = $1"
-                " AND r.status = 'pending' AND (r.deadline_s < $2) = $3",
+                "SELECT count(*) FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"  # noqa: S608 - constants
+                f" AND r.commitment = i.commitment WHERE i.intent_id = $1 AND {_WAITS[intent.kind]}"
+                " AND $2::bigint IS NOT NULL",
                 intent.id,
                 sight.head.timestamp_s,
-                intent.kind == "refund",
             )
         return fit > 0 if intent.attempts else fit == len(intent.items) > 0
 

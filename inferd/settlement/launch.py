@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eth_abi.exceptions import DecodingError
@@ -60,7 +60,7 @@ class Launcher:
         self._max_gas = max_gas
 
     async def simulate(self, call: Call, sight: Sight) -> int:
-        """How many items the call would settle or refund at the head; 0 where it reverts.
+        """How many items the call would settle, refund or deliver at the head; 0 where it reverts.
 
         Raises RPC_TROUBLE.
         """
@@ -80,6 +80,13 @@ class Launcher:
                 help_text="it is retried; if it stays so, use another endpoint",
             ) from None
         return int(count)
+
+    async def owes_callback(self, arguments: Sequence[object], sight: Sight) -> bool:
+        """Whether the contract would call a consumer at the head; arguments as `owesCallback` takes
+        them. Raises RPC_TROUBLE."""
+        data = calls.view("InferenceRequests", "owesCallback", arguments)
+        call = Call("InferenceRequests", "owesCallback", self._contracts.requests, data)
+        return bool(await self.simulate(call, sight))
 
     async def estimate(self, call: Call) -> int | None:
         """Gas the call takes now; None where it reverts. Raises RPC_TROUBLE."""

@@ -18,6 +18,9 @@ RESULT_SKIPPED = keccak(text="ResultSkipped(uint256,uint8)")
 GROUP_SKIPPED = keccak(text="GroupSkipped(uint256,uint8)")
 REFUNDED = keccak(text="RequestRefunded(uint256,address,uint256)")
 REFUND_SKIPPED = keccak(text="RefundSkipped(uint256,uint8)")
+CALLBACK_DELIVERED = keccak(text="CallbackDelivered(uint256,address)")
+CALLBACK_FAILED = keccak(text="CallbackFailed(uint256,address,bytes)")
+CALLBACK_SKIPPED = keccak(text="CallbackSkipped(uint256,uint8)")
 
 # The order of the contracts' enums SkipReason and GroupSkipReason.
 SKIP_REASONS = (
@@ -26,13 +29,27 @@ SKIP_REASONS = (
     "already_settled",
     "expired",
     "not_expired",
+    "quorum_mismatch",
+    "terms_apply",
 )
 _POST_TYPES = ("(bytes,(bytes32,bytes32)[])[]", "bytes32")
 
-GROUP_SKIP_REASONS = ("bad_length", "bad_signature", "bad_signer_count", "inactive_worker")
+GROUP_SKIP_REASONS = (
+    "bad_length",
+    "bad_signature",
+    "bad_signer_count",
+    "inactive_worker",
+    "signers_not_ascending",
+    "bad_proof_count",
+)
+
+CALLBACK_SKIP_REASONS = ("not_owed", "not_callback")
 
 SETTLED = "settled"
 REFUNDED_OUTCOME = "refunded"
+DELIVERED = "delivered"
+CALLBACK_FAILED_OUTCOME = "callback_failed"
+"""The consumer reverted or ran out of the gas it asked for. Nobody's fault here."""
 REVERTED = "reverted"
 OUT_OF_GAS = "out_of_gas"
 """Reverted, and its gas limit is why. No item's fault: the next limit is higher."""
@@ -62,6 +79,12 @@ def item_outcomes(
             by_id[subject] = REFUNDED_OUTCOME
         elif topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
             by_id[subject] = f"skipped:{_name(SKIP_REASONS, log.data)}"
+        elif topic == CALLBACK_DELIVERED:
+            by_id[subject] = DELIVERED
+        elif topic == CALLBACK_FAILED:
+            by_id[subject] = CALLBACK_FAILED_OUTCOME
+        elif topic == CALLBACK_SKIPPED:
+            by_id[subject] = f"skipped:{_name(CALLBACK_SKIP_REASONS, log.data)}"
         elif topic == GROUP_SKIPPED:
             skipped_groups[subject] = f"skipped:group_{_name(GROUP_SKIP_REASONS, log.data)}"
     if skipped_groups:

@@ -16,7 +16,7 @@ from inferd.settlement.state import AttemptState, AttemptView, IntentState
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A request that an intent is about; `worker` is None for a refund."""
+    """A request that an intent is about; `worker` is None unless its result is posted."""
 
     request_id: int
     commitment: Commitment
@@ -41,7 +41,7 @@ class Draft:
     """An intent that is not stored yet."""
 
     kind: str
-    """'post' or 'refund'"""
+    """'post', 'refund' or 'deliver'"""
     target: Address
     calldata: bytes
     gas_limit: int

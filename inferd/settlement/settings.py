@@ -118,6 +118,8 @@ class SettlementStatus:
     last_error: str | None = None
     posting: str = ""
     """The newest posting decision in one sentence."""
+    callbacks_owed: int = 0
+    """Fulfilled requests whose consumer is still to be called; two hundred are counted."""
     refunding: str = ""
     """What became of expired requests last, in one sentence."""
     refunds_left: int = 0
@@ -132,7 +134,7 @@ class SettlementStatus:
     gas_spent_wei: int = 0
     """By the transactions above, as their receipts say."""
     items_by_outcome: dict[str, int] = field(default_factory=dict)
-    """Items of the transactions above: 'settled', 'refunded', 'skipped:<reason>', ..."""
+    """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 
     def count(self, outcome: str) -> None:
         self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1

@@ -1,16 +1,27 @@
-"""Four contracts that know each other, or a clear word that they do not."""
+"""Five contracts that know each other, or a clear word that they do not."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_utils.address import to_canonical_address
 
 from indexer.errors import NoContractCode, WrongChain
 from indexer.types import Address, Contracts
+from inferd.chain import deploy as module
 from inferd.chain.connect import check_chain, read_view
-from inferd.chain.deploy import DeploymentDisturbed, create_address, deploy
+from inferd.chain.deploy import (
+    BURNT,
+    NOBODY,
+    BadTerms,
+    DeploymentDisturbed,
+    create_address,
+    deploy,
+)
 from inferd.chain.transact import Sender
 from inferd.protocol.deployment import BadDeploymentFile, Deployment, load_deployment
 from tests.chain.world import DEPLOYER, ETHER, TERMS, World
@@ -23,6 +34,70 @@ async def test_the_terms_are_those_given(world: World) -> None:
     stakes = world.contracts.stakes
     assert await read_view(world.rpc, stakes, "StakeManager", "minStakeWei") == (ETHER // 10,)
     assert await read_view(world.rpc, stakes, "StakeManager", "unbondingDelay") == (604_800,)
+    assert await read_view(world.rpc, stakes, "StakeManager", "reporterBps") == (1_000,)
+    disputes = world.contracts.disputes
+    assert await read_view(world.rpc, disputes, "Disputes", "rulingPeriod") == (259_200,)
+
+
+async def test_the_deployer_owns_and_rules_unless_others_are_named(world: World) -> None:
+    deployer = world.checksum(DEPLOYER).lower()
+    assert await _people(world, world.contracts) == (deployer, deployer, "0x" + BURNT.hex())
+
+    owner, arbiter, treasury = (Address(bytes([n]) * 20) for n in (1, 2, 3))
+    named = replace(TERMS, owner=owner, arbiter=arbiter, treasury=treasury)
+    other = await deploy(world.sender(DEPLOYER), named)
+
+    shown = tuple("0x" + who.hex() for who in (owner, arbiter, treasury))
+    assert await _people(world, other.contracts) == shown
+
+
+async def test_a_deployment_without_owner_has_no_arbiter_either(world: World) -> None:
+    free = await deploy(world.sender(DEPLOYER), replace(TERMS, owner=NOBODY))
+
+    owner, arbiter, _ = await _people(world, free.contracts)
+    assert owner == arbiter == "0x" + "00" * 20
+
+
+async def _people(world: World, contracts: Contracts) -> tuple[str, str, str]:
+    (owner,) = await read_view(world.rpc, contracts.requests, "InferenceRequests", "owner")
+    (arbiter,) = await read_view(world.rpc, contracts.disputes, "Disputes", "arbiter")
+    (treasury,) = await read_view(world.rpc, contracts.stakes, "StakeManager", "treasury")
+    return owner, arbiter, treasury
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"poster_bps": 10_001}, "poster"),
+        ({"reporter_bps": 5_001}, "reporter"),
+        ({"reporter_bps": -1}, "reporter"),
+        ({"cancel_delay_s": 0}, "cancel delay"),
+        ({"ruling_period_s": 604_800}, "ruling period"),
+        ({"unbonding_delay_s": 259_200}, "ruling period"),
+        ({"treasury": NOBODY}, "treasury"),
+    ],
+    ids=str,
+)
+async def test_bad_terms_cost_nothing(world: World, changes: dict[str, Any], words: str) -> None:
+    before = await world.rpc.nonce(world.address(DEPLOYER), "latest")
+
+    with pytest.raises(BadTerms, match=words):
+        await deploy(world.sender(DEPLOYER), replace(TERMS, **changes))
+
+    assert await world.rpc.nonce(world.address(DEPLOYER), "latest") == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"poster_bps": 10_000, "reporter_bps": 5_000},
+        {"poster_bps": 0, "reporter_bps": 0, "cancel_delay_s": 1},
+        {"ruling_period_s": 604_799},
+    ],
+    ids=str,
+)
+async def test_terms_at_their_bounds_are_taken(world: World, changes: dict[str, Any]) -> None:
+    await deploy(world.sender(DEPLOYER), replace(TERMS, **changes))
 
 
 async def test_a_file_gives_back_the_deployment(world: World, tmp_path: Path) -> None:
@@ -51,6 +126,37 @@ async def test_a_transaction_in_between_is_noticed(world: World) -> None:
     sender = world.sender(DEPLOYER)
     with pytest.raises(DeploymentDisturbed):
         await deploy(Disturbed(sender.rpc, sender.account, sender.chain_id), TERMS)
+
+
+@pytest.mark.parametrize(
+    ("contract", "knows"),
+    [
+        ("InferenceRequests", "InferenceResults"),
+        ("InferenceRequests", "Disputes"),
+        ("InferenceResults", "InferenceRequests"),
+        ("InferenceResults", "WorkerRegistry"),
+        ("WorkerRegistry", "StakeManager"),
+        ("StakeManager", "WorkerRegistry"),
+        ("StakeManager", "InferenceRequests"),
+        ("StakeManager", "InferenceResults"),
+        ("StakeManager", "Disputes"),
+        ("Disputes", "InferenceRequests"),
+        ("Disputes", "StakeManager"),
+    ],
+)
+async def test_a_contract_that_knows_a_wrong_address_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch, contract: str, knows: str
+) -> None:
+    arguments = module._arguments
+
+    def misled(name: str, at: dict[str, Address], *rest: Any) -> bytes:
+        wrong = {knows: Address(b"\x55" * 20)} if name == contract else {}
+        return arguments(name, at | wrong, *rest)
+
+    monkeypatch.setattr(module, "_arguments", misled)
+
+    with pytest.raises(DeploymentDisturbed, match=contract):
+        await deploy(world.sender(DEPLOYER), TERMS)
 
 
 @pytest.mark.parametrize("nonce", [0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x12345])
@@ -87,9 +193,9 @@ async def test_an_address_without_code_is_refused(world: World) -> None:
     [
         ("{", "not a deployment file"),
         ("[]", "schema_version"),
-        ('{"schema_version": 2}', "schema_version"),
-        ('{"schema_version": 1}', "KeyError"),
-        ('{"schema_version": 1, "contracts": {"InferenceRequests": "0x12"}}', "KeyError"),
+        ('{"schema_version": 3}', "schema_version"),
+        ('{"schema_version": 2}', "KeyError"),
+        ('{"schema_version": 2, "contracts": {"InferenceRequests": "0x12"}}', "KeyError"),
     ],
 )
 def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str, words: str) -> None:
@@ -98,6 +204,29 @@ def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str, words: str) -> N
 
     with pytest.raises(BadDeploymentFile, match=words):
         load_deployment(place)
+
+
+def test_a_file_of_an_earlier_release_is_named_as_such(earlier_file: Path) -> None:
+    with pytest.raises(BadDeploymentFile, match="earlier release") as refused:
+        load_deployment(earlier_file)
+
+    assert "--force" in refused.value.help_text
+
+
+@pytest.fixture
+def earlier_file(tmp_path: Path) -> Path:
+    """As the release before disputes wrote it."""
+    place = tmp_path / "deployment.json"
+    named = ("InferenceRequests", "InferenceResults", "WorkerRegistry", "StakeManager")
+    body = {
+        "schema_version": 1,
+        "chain_id": 31337,
+        "genesis_hash": "0x" + "11" * 32,
+        "start_block": 1,
+        "contracts": dict.fromkeys(named, "0x" + "22" * 20),
+    }
+    place.write_text(json.dumps(body))
+    return place
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from inferd.chain.anvil import Anvil
+from tests.cli.stage import SETTINGS, Stage
 from tests.cli.support import Cli, FakeNode, serving
 
 
@@ -57,3 +58,11 @@ def deployed(chain: Anvil, cli: Cli) -> Anvil:
     """An endpoint with contracts, and ./deployment.json."""
     assert cli("deploy").code == 0
     return chain
+
+
+@pytest.fixture
+def stage(deployed: Anvil, cli: Cli) -> Stage:
+    """An endpoint with contracts and a staked worker."""
+    Path("inferd.toml").write_text(SETTINGS)
+    assert cli("worker", "register", "text").code == 0
+    return Stage(deployed)

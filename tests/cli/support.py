@@ -118,6 +118,8 @@ def request_body(request_id: int = 7, state: str = "settled", **changes: Any) ->
         "tx_hash": None,
         "settled_block": None,
         "digest": None,
+        "callback": None,
+        "callback_failure": None,
     }
     if state == "settled":
         body |= {"worker": ADDRESS, "batch_size": 4, "tx_hash": TX, "settled_block": 15}

@@ -7,10 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
+from eth_utils.address import to_canonical_address
 
 from indexer.errors import ExitCode
 from indexer.rpc import Rpc
+from indexer.types import Address
 from inferd.chain.anvil import Anvil
+from inferd.protocol import calls
+from tests.cli.stage import DEPLOYER, OWNER, Stage
 from tests.cli.support import Cli
 
 _WORKER = """
@@ -56,6 +60,21 @@ def test_a_bad_address_is_told_before_anything_is_sent(registered: Anvil, cli: C
     told = cli("withdraw", "poster", "--to", "0x1234")
     assert told.code == ExitCode.CONFIGURATION
     assert "no address" in told.stderr
+
+
+def test_a_credit_goes_where_it_is_sent(stage: Stage, cli: Cli) -> None:
+    requests, nobody = stage.contracts.requests, Address(b"\x77" * 20)
+    for index in (DEPLOYER, OWNER):
+        credited = calls.credit(Address(to_canonical_address(stage.address(index))))
+        stage.send(requests, credited, value_wei=10**18)
+
+    away = cli("withdraw", "deployer", "--to", "0x" + nobody.hex())
+    home = cli("withdraw", "text")
+
+    assert (away.stdout, home.stdout) == ("1 ether\n", "1 ether\n")
+    assert stage.do(lambda rpc: rpc.balance(nobody)) == 10**18
+    assert stage.credit_of(DEPLOYER) == stage.credit_of(OWNER) == 0
+    cli("withdraw", "text").refused(ExitCode.CONFIGURATION, "nothing is credited")
 
 
 def test_a_stake_leaves_after_its_delay(registered: Anvil, cli: Cli) -> None:

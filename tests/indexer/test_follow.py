@@ -29,7 +29,7 @@ async def test_follow__whole_life__tables_say_what_the_chain_says(
         foreign = (2**200, world.accounts[1], params_hash(world.params[expired]))
         await world.send(4, world.contracts.requests, calls.refund([claim, foreign]))
         await world.send(2, world.contracts.stakes, calls.unstake(world.signer, 10**17))
-        await world.send(2, world.contracts.requests, calls.withdraw(world.accounts[2]))
+        await world.send(2, world.contracts.requests, calls.withdraw_to(world.accounts[2]))
         await caught_up(indexer, world)
 
     rows = {row["id"]: row for row in await pool.fetch("SELECT * FROM chain.request")}
@@ -56,7 +56,7 @@ async def test_follow__whole_life__tables_say_what_the_chain_says(
     paid = await pool.fetch("SELECT * FROM chain.payment ORDER BY log_index")
     assert [(row["role"], row["account"], row["worker"], row["results"]) for row in paid] == [
         ("worker", world.accounts[2], world.signer, 1),
-        ("poster", world.accounts[3], world.signer, 1),
+        ("poster", world.accounts[3], None, None),
     ]
     assert sum(row["amount_wei"] for row in paid) == 2 * FEE_WEI
     kinds = {row["kind"] for row in await pool.fetch("SELECT DISTINCT kind FROM chain.log")}

@@ -98,11 +98,23 @@ async def test_withdraw_pays_the_whole_credit_out(world: World) -> None:
     await post(world, world.sign([ResultItem(asked.request_id, asked.commitment, bytes(32))]))
     receiver = b"\x77" * 20
 
-    await world.sender(OWNER).send(world.contracts.requests, calls.withdraw(receiver))
+    await world.sender(OWNER).send(world.contracts.requests, calls.withdraw_to(receiver))
 
     assert await world.rpc.balance(receiver) == ETHER // 100 * 8 // 10
     with pytest.raises(TransactionRefused, match=r"NothingToWithdraw\(account=0x"):
-        await world.sender(OWNER).send(world.contracts.requests, calls.withdraw(receiver))
+        await world.sender(OWNER).send(world.contracts.requests, calls.withdraw_to(receiver))
+
+
+async def test_withdraw_without_a_receiver_pays_the_caller(world: World) -> None:
+    owner, requests = world.sender(OWNER), world.contracts.requests
+    credited = calls.credit(owner.address)
+    await world.sender(POSTER).send(requests, credited, value_wei=5 * ETHER)
+    before_wei = await world.rpc.balance(owner.address)
+
+    receipt = await owner.send(requests, calls.withdraw())
+
+    paid_wei = receipt.gas_used * receipt.effective_gas_price_wei
+    assert await world.rpc.balance(owner.address) == before_wei + 5 * ETHER - paid_wei
 
 
 async def test_an_expired_request_is_refunded_once(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from eth_utils.address import to_checksum_address
 
+from indexer.types import Address
 from tests.settlement.scripted import Crash, CrashingPool, CrashingRpc, CrashPoints
 from tests.settlement.world import ETHER, World
 
@@ -12,7 +13,7 @@ _TABLES = (
     "chain.block, chain.cursor, chain.log, chain.payment, chain.request, chain.worker,"
     " node.tx_item, node.tx_attempt, node.tx_intent, node.sender, node.gas_observation"
 )
-_MAX_TICKS = 9
+_MAX_TICKS = 12
 
 
 async def _rewind(world: World, snapshot: str) -> str:
@@ -35,13 +36,16 @@ async def _run(world: World, points: CrashPoints) -> None:
         open_ = await world.pool.fetchval(
             "SELECT (SELECT count(*) FROM chain.request WHERE status = 'pending')"
             " + (SELECT count(*) FROM node.tx_item WHERE live)"
+            " + (SELECT count(*) FROM chain.request WHERE status = 'fulfilled' AND delivery = 2"
+            "    AND callback_delivered_block IS NULL)"
         )
         if not open_:
             return
 
 
 async def test_every_crash_point(world: World) -> None:
-    ids = await world.submit(2)
+    diary = await world.new_diary()
+    ids = [*await world.submit(1), await world.ask_by(diary)]
     (expired,) = await world.submit(1, lifetime_s=2)
     await world.compute(ids[:1], 0)
     await world.compute(ids[1:], 1)
@@ -52,7 +56,7 @@ async def test_every_crash_point(world: World) -> None:
 
     whole = CrashPoints()
     await _run(world, whole)
-    await _assert_done(world, ids, expired)
+    await _assert_done(world, ids, expired, diary)
     assert {"send_raw_transaction", "COMMIT", "receipt", "call"} <= set(whole.names)
     for at in range(1, whole.passed + 1):
         snapshot = await _rewind(world, snapshot)
@@ -60,27 +64,28 @@ async def test_every_crash_point(world: World) -> None:
             await _run(world, CrashPoints(at))
         await _run(world, CrashPoints())
         try:
-            await _assert_done(world, ids, expired)
+            await _assert_done(world, ids, expired, diary)
         except AssertionError as error:
             raise AssertionError(f"died before {whole.names[at - 1]} ({at})") from error
     print(f"{whole.passed} crash points")
 
 
-async def _assert_done(world: World, ids: list[int], expired: int) -> None:
+async def _assert_done(world: World, ids: list[int], expired: int, diary: Address) -> None:
     statuses = await world.statuses()
     assert {statuses[one] for one in ids} == {"fulfilled"}
     assert statuses[expired] == "refunded"
     assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
     assert await world.credit(world.poster.address) == 2 * ETHER // 100 // 5
     assert await world.credit(world.requester.address) == ETHER // 100
-    # One post and one refund, whatever was begun twice: no gas is paid for nothing.
-    assert await world.posted() == 2
+    assert await world.answer_of(diary, ids[1]) == f"answer {ids[1]}".encode()
+    # One post, one delivery and one refund, whatever was begun twice: no gas is paid for nothing.
+    assert await world.posted() == 3
     sender = await world.pool.fetchrow("SELECT address, next_nonce FROM node.sender")
     assert to_checksum_address(sender["address"]) == to_checksum_address(world.poster.address)
-    assert sender["next_nonce"] == 2
+    assert sender["next_nonce"] == 3
     states = [intent["state"] for intent in await world.intents()]
-    assert states.count("confirmed") == 2
+    assert states.count("confirmed") == 3
     assert set(states) <= {"confirmed", "cancelled"}
     assert not await world.pool.fetchval("SELECT count(*) FROM node.tx_item WHERE live")
     nonces = [attempt["nonce"] for attempt in await world.attempts()]
-    assert sorted(nonces) == [0, 1]
+    assert sorted(nonces) == [0, 1, 2]

@@ -21,7 +21,9 @@ from inferd.settlement.records import Intent, Item
 from inferd.settlement.state import IntentState
 
 REQUESTS, RESULTS = Address(b"\x01" * 20), Address(b"\x02" * 20)
-CONTRACTS = Contracts(31337, 1, REQUESTS, RESULTS, Address(b"\x03" * 20), Address(b"\x04" * 20))
+CONTRACTS = Contracts(
+    31337, 1, REQUESTS, RESULTS, *(Address(bytes([number]) * 20) for number in (3, 4, 5))
+)
 WORKERS = (Address(b"\x0a" * 20), Address(b"\x0b" * 20))
 
 

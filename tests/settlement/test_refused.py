@@ -9,7 +9,7 @@ from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import Script, ScriptedRpc, error
 from tests.settlement.world import GWEI, World
 
-CAP_WEI = 1_600_000_000  # less than twice the base fee: a first attempt offers all of it
+CAP_WEI = 1_300_000_000  # less than twice the base fee: a first attempt offers all of it
 OVER_FEE_CAP = "tx fee (1.20 ether) exceeds the configured cap (1.00 ether)"
 
 

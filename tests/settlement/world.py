@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eth_abi.abi import encode
 from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
+from eth_utils.hexadecimal import decode_hex
 
 from indexer.database import Pool
 from indexer.follow import Indexer
@@ -16,11 +18,13 @@ from indexer.rpc import Rpc
 from indexer.store import load_cursor
 from indexer.types import Address, BlockRef, Contracts, Hash32, Wei
 from inferd.chain.anvil import Anvil
+from inferd.chain.delivery import deliver
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.register import register_worker
 from inferd.chain.requester import submit_many
 from inferd.chain.transact import Sender
-from inferd.protocol.calls import decode_view, view, withdraw
+from inferd.protocol.artifacts import load
+from inferd.protocol.calls import codec, decode_view, view, withdraw
 from inferd.protocol.request import RequestParams, model_id
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import (
@@ -95,6 +99,42 @@ class World:
         await self.automine(False)
         await self.index()
         return [one.request_id for one in submitted]
+
+    async def new_diary(self) -> Address:
+        """A contract of contracts/src/examples that asks with delivery CALLBACK."""
+        await self.automine(True)
+        requests = to_checksum_address(self.contracts.requests)
+        created = await self.requester.send(
+            None, load("Diary").bytecode + encode(["address"], [requests])
+        )
+        await self.automine(False)
+        assert created.contract_address is not None
+        return created.contract_address
+
+    async def ask_by(self, diary: Address, *, fee_wei: int = ETHER // 100) -> int:
+        """The id of a request of that contract; a block is mined for it."""
+        asking = [model_id("test-model"), b"hi", 16, 3_600]
+        data = decode_hex(codec("Diary").encode_abi("ask", args=asking))
+        await self.automine(True)
+        await self.requester.send(diary, data, value_wei=fee_wei)
+        await self.automine(False)
+        await self.index()
+        newest: int = await self.pool.fetchval("SELECT max(id) FROM chain.request")
+        return newest
+
+    async def answer_of(self, diary: Address, request_id: int) -> bytes:
+        """What the contract keeps; empty while it has not been called."""
+        returned = await self.rpc.call(diary, view("Diary", "answerOf", [request_id]))
+        (answer,) = decode_view("Diary", "answerOf", returned)
+        return bytes(answer)
+
+    async def deliver_by_a_stranger(self, diary: Address, request_id: int) -> None:
+        """The requester hands the output over itself."""
+        await self.automine(True)
+        output = f"answer {request_id}".encode()
+        await deliver(self.requester, self.contracts, request_id, output)
+        await self.automine(False)
+        assert await self.answer_of(diary, request_id) == output
 
     async def compute(
         self, ids: Sequence[int], worker: int | Address = 0, *, age_s: int = 60
@@ -209,7 +249,7 @@ class World:
                 "nonce": await self.rpc.nonce(address),
                 "to": to_checksum_address(self.contracts.requests),
                 "value": 0,
-                "data": withdraw(address),
+                "data": withdraw(),
                 "gas": 100_000,
                 "maxFeePerGas": 100 * GWEI,
                 "maxPriorityFeePerGas": 50 * GWEI,

@@ -1,0 +1,1 @@
+"""What the contracts cost, measured on a chain of its own."""

@@ -1,0 +1,64 @@
+"""`inferd bench ...`: what the contracts cost."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inferd.bench.gas import FIGURES, check_budget, measure
+from inferd.cli.output import SCHEMA_VERSION, note, show_json
+from inferd.cli.session import JsonOption, run_async
+
+
+def register(app: typer.Typer) -> None:
+    bench = typer.Typer(
+        help="Measure what the contracts cost.\n\nExample: inferd bench gas",
+        rich_markup_mode="rich",
+    )
+    # A callback keeps the one command a group: others will not change what it is called.
+    bench.callback()(_bench)
+    bench.command("gas")(gas_command)
+    app.add_typer(bench, name="bench")
+
+
+def _bench() -> None:
+    """Measure what the contracts cost.
+
+    Example: inferd bench gas
+    """
+
+
+def gas_command(as_json: JsonOption = False) -> None:
+    """Measure the gas of whole transactions in steady state, on a fresh Anvil.
+
+    Every slot that a transaction writes is in use before it. Ends with exit code 3
+    where a figure is over its budget. `inferd bench gas --json > contracts/gas.json`
+    records the figures.
+
+    Example: inferd bench gas
+    """
+    note("measuring on a fresh chain; it takes some 10 s")
+    measured = run_async(measure())
+    if as_json:
+        show_json({"schema_version": SCHEMA_VERSION, "gas": measured})
+    else:
+        Console(highlight=False).print(_table(measured))
+    check_budget(measured)
+
+
+def _table(measured: dict[str, int]) -> Table:
+    table = Table("figure", "what")
+    table.add_column("gas", justify="right")
+    table.add_column("budget", justify="right")
+    for figure in FIGURES:
+        gas, budget = measured[figure.key], figure.budget
+        style = "" if budget is None else "green" if gas <= budget else "red"
+        table.add_row(
+            figure.key,
+            figure.what,
+            f"{gas:,}",
+            "" if budget is None else f"{budget:,}",
+            style=style,
+        )
+    return table

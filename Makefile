@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export INFERD_CACHE_DIR ?= $(CURDIR)/.cache
 
-.PHONY: setup demo test lint test-contracts test-python test-deep artifacts lock clean
+.PHONY: setup demo test lint test-contracts test-python test-deep coverage audit artifacts lock clean
 
 setup: .venv/.installed node_modules/.installed
 
@@ -42,6 +42,17 @@ test-deep: setup
 	cd contracts && FOUNDRY_PROFILE=deep ../node_modules/.bin/forge test
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 2 --dist loadgroup
 
+# Slither on a copy, as it empties the build folders. In its own environment: it needs another web3.
+audit: setup .venv-audit/.installed
+	rm -rf .audit && mkdir .audit && cp -R contracts .audit/contracts && rm -rf .audit/contracts/out .audit/contracts/cache
+	cd .audit/contracts && PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(CURDIR)/.venv-audit/bin/slither . \
+		--filter-paths test/ --exclude-informational --exclude-optimization --exclude-low
+
+.venv-audit/.installed: requirements-audit.lock
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-audit.lock
+	touch $@
+
 artifacts: setup
 	$(BIN)/inferd compile
 
@@ -49,6 +60,8 @@ artifacts: setup
 lock:
 	uv pip compile pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
+	echo "slither-analyzer==0.11.6" | uv pip compile - --generate-hashes --universal --python-version 3.11 \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements-audit.lock
 
 clean:
-	rm -rf .venv node_modules .cache .inferd contracts/out contracts/cache
+	rm -rf .venv .venv-audit .audit node_modules .cache .inferd contracts/out contracts/cache

@@ -51,6 +51,8 @@ contract Disputes is IDisputes {
     }
 
     /// @inheritdoc IDisputes
+    /// @dev Between two payments only the purse of this deployment is called, which calls nobody.
+    // slither-disable-next-line reentrancy-no-eth
     function release(Hold[] calldata holds) external returns (uint256 released) {
         for (uint256 i; i < holds.length; ++i) {
             Hold calldata held = holds[i];
@@ -87,6 +89,8 @@ contract Disputes is IDisputes {
         if (block.timestamp > ruled.rulingUntil) revert RulingTooLate(ruled.rulingUntil, block.timestamp);
         ruled.closed = true;
         address disputer = ruled.disputer;
+        // Zero at first, as every local variable.
+        // slither-disable-next-line uninitialized-local
         uint256 slashedWei;
         if (upheld) {
             if (RequestHash.commit(REQUESTS, held.id, requester, paramsHash) != held.commitment) {

@@ -21,7 +21,6 @@ import {TermsBook} from "./requests/TermsBook.sol";
 /// first sum to the second in the transaction that sets the request's bit, and the bit never goes back. There is no
 /// receive function: ether that belongs to nobody is refused.
 contract InferenceRequests is Settling {
-    uint256 private constant WEI_PER_GWEI = RequestWordLib.WEI_PER_GWEI;
     /// @dev With the rest of a delivery, it fits the 2^24 gas of a transaction (EIP-7825).
     uint256 private constant MAX_CALLBACK_GAS = 8_000_000;
     /// @dev Where `_state` keeps what.
@@ -66,6 +65,8 @@ contract InferenceRequests is Settling {
         uint256 state = _allowed();
         _state = state + params.length;
         firstId = state & ID_MASK;
+        // Zero at first, as every local variable.
+        // slither-disable-next-line uninitialized-local
         uint256 sumWei;
         for (uint256 i; i < params.length; ++i) {
             _open(firstId + i, params[i], feesWei[i], state);
@@ -102,6 +103,8 @@ contract InferenceRequests is Settling {
     /// @inheritdoc IInferenceRequests
     function refund(RefundClaim[] calldata claims) external returns (uint256 refunded) {
         uint256 wordIndex = Bitmap.NO_INDEX;
+        // Read only once a word was loaded into it.
+        // slither-disable-next-line uninitialized-local
         uint256 bits;
         for (uint256 i; i < claims.length; ++i) {
             RefundClaim calldata claim = claims[i];

@@ -13,6 +13,7 @@ import {Signature} from "./lib/Signature.sol";
 /// belongs to no stake is refused. What a slash takes becomes credit in the one purse, so slashing calls no stranger.
 contract StakeManager is IStakeManager {
     uint256 private constant MAX_BPS = 10_000;
+    uint40 private constant MAX_UNBONDING_DELAY = 365 days;
 
     IWorkerRegistry private immutable REGISTRY;
     ICredits private immutable CREDITS;
@@ -29,6 +30,8 @@ contract StakeManager is IStakeManager {
     constructor(StakeConfig memory config) {
         if (config.reporterBps > MAX_BPS / 2) revert InvalidReporterBps(config.reporterBps);
         if (config.treasury == address(0)) revert NoTreasury();
+        // A delay that no timestamp can hold would keep every stake for ever.
+        if (config.unbondingDelay > MAX_UNBONDING_DELAY) revert UnbondingDelayTooLong(config.unbondingDelay);
         REGISTRY = IWorkerRegistry(config.registry);
         CREDITS = ICredits(config.requests);
         RESULTS = IInferenceResults(config.results);

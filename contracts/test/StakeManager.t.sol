@@ -49,6 +49,21 @@ contract StakeManagerTest is Fixture {
         this.deployStakesExternally(config);
     }
 
+    function test_RevertWhen_constructor_unbondingDelayTooLong() public {
+        StakeConfig memory config = stakeConfig();
+        config.unbondingDelay = 365 days;
+        deployStakes(config);
+        config.unbondingDelay = 365 days + 1;
+        vm.expectRevert(
+            abi.encodeWithSelector(IStakeManager.UnbondingDelayTooLong.selector, uint256(config.unbondingDelay))
+        );
+        this.deployStakesOf(config);
+    }
+
+    function deployStakesOf(StakeConfig calldata config) external {
+        deployStakes(config);
+    }
+
     function test_stake_byAnyone() public {
         vm.deal(stranger, 1 ether);
         vm.expectEmit(address(stakes));

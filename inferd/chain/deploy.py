@@ -22,6 +22,7 @@ BURNT = Address(bytes(18) + b"\xde\xad")
 """An address whose key nobody has, by convention."""
 MAX_BPS = 10_000
 MAX_REPORTER_BPS = MAX_BPS // 2
+MAX_UNBONDING_DELAY_S = 365 * 24 * 3600
 
 _ORDER = ("WorkerRegistry", "StakeManager", "InferenceResults", "Disputes", "InferenceRequests")
 _STAKE_CONFIG = "(address,address,address,address,address,uint256,uint40,uint256)"
@@ -113,6 +114,11 @@ def check_terms(terms: DeploymentTerms) -> None:
         raise BadTerms(
             "the cancel delay is nothing",
             help_text="give results under way some time, like 60s: else requesters read and cancel",
+        )
+    if terms.unbonding_delay_s > MAX_UNBONDING_DELAY_S:
+        raise BadTerms(
+            f"an unbonding delay of {terms.unbonding_delay_s} s is longer than a year",
+            help_text="the contract takes up to 365d: shorten --unbonding-delay",
         )
     if terms.ruling_period_s >= terms.unbonding_delay_s:
         raise BadTerms(

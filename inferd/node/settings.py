@@ -162,7 +162,7 @@ class Settings(BaseSettings):
     requester: KeySource = KeySource(dev_account=2)
     """Pays for what `inferd submit` asks."""
     deployer: KeySource = KeySource(dev_account=0)
-    """Pays for `inferd deploy`, and has no rights afterwards."""
+    """Pays for `inferd deploy`, and owns what it deploys unless `--owner` names another."""
     workers: tuple[WorkerSettings, ...] = ()
     """Workers inside the daemon."""
 

@@ -74,6 +74,7 @@ async def _people(world: World, contracts: Contracts) -> tuple[str, str, str]:
         ({"cancel_delay_s": 0}, "cancel delay"),
         ({"ruling_period_s": 604_800}, "ruling period"),
         ({"unbonding_delay_s": 259_200}, "ruling period"),
+        ({"unbonding_delay_s": 365 * 86_400 + 1}, "longer than a year"),
         ({"treasury": NOBODY}, "treasury"),
     ],
     ids=str,

@@ -31,6 +31,7 @@ struct StakeConfig {
     /// gets what a slash does not give to its reporter
     address treasury;
     uint256 minStakeWei;
+    /// at most 365 days
     uint40 unbondingDelay;
     /// the reporter's share of a slash in 1/10,000, at most a half: to report oneself must never pay
     uint256 reporterBps;
@@ -64,6 +65,7 @@ interface IStakeManager {
     error NoEquivocation();
     error InvalidReporterBps(uint256 reporterBps);
     error NoTreasury();
+    error UnbondingDelayTooLong(uint256 unbondingDelay);
 
     /// @notice Adds `msg.value` to a registered worker's stake; anyone may.
     function stake(address signer) external payable;

@@ -21,6 +21,8 @@ abstract contract RequestStore is IInferenceRequests {
 
     /// @dev Ids count up, so requests and bits lie side by side in static arrays instead of behind a hash each, which
     /// saves its gas on every access.
+    /// Written in assembly only.
+    // slither-disable-next-line uninitialized-state
     uint256[2 ** 56] internal _settledWords;
     uint256[2 ** 56] internal _storedWords;
     RequestWord[2 ** 63] internal _requests;
@@ -58,17 +60,21 @@ abstract contract RequestStore is IInferenceRequests {
 
     /// @dev Puts what a fulfilled request's delivery asks for in its place.
     function _keep(uint256 id, Delivery delivery, bytes20 commitment, bytes32 digest) internal {
+        // An enum's value and a hash are what they are: nothing that others could add to.
+        // slither-disable-start incorrect-equality
         if (delivery == Delivery.STORED) {
             _storedWords[Bitmap.indexOf(id)] |= Bitmap.maskOf(id);
             _requests[id] = RequestWord.wrap(uint256(digest));
         } else if (delivery == Delivery.CALLBACK) {
             _requests[id] = RequestWord.wrap(uint256(RequestHash.callbackKey(commitment, digest)));
         }
+        // slither-disable-end incorrect-equality
     }
 
     /// @dev A key is a hash, so no word of a request is ever equal to one; a digest is whatever its worker signed and could
     /// be, so ids that store theirs are excepted.
     function _owesCallback(uint256 id, bytes32 key) internal view returns (bool) {
+        // slither-disable-next-line incorrect-equality
         return id <= MAX_ID && RequestWord.unwrap(_requests[id]) == uint256(key) && !_isStored(id);
     }
 

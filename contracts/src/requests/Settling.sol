@@ -20,7 +20,7 @@ import {TermsBook} from "./TermsBook.sol";
 /// The results contract vouches for signers and for the items' length. It alone calls this, and what is passed over is
 /// told by an event: one bad item costs the others nothing.
 abstract contract Settling is TermsBook, Credits, RequestStore {
-    uint256 private constant WEI_PER_GWEI = RequestWordLib.WEI_PER_GWEI;
+    uint256 internal constant WEI_PER_GWEI = RequestWordLib.WEI_PER_GWEI;
     uint256 internal constant MAX_BPS = 10_000;
     /// @dev Exact: 1e9 wei is a multiple of 10,000 basis points.
     uint256 private constant WEI_PER_GWEI_BPS = WEI_PER_GWEI / MAX_BPS;
@@ -95,6 +95,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         address poster,
         bool proven
     ) external onlyResults returns (uint256) {
+        // Zero at first, as all memory that Solidity allocates.
+        // slither-disable-next-line uninitialized-local
         Tally memory tally;
         uint256 count = items.length / Items.BYTES;
         for (uint256 i; i < count; ++i) {
@@ -191,6 +193,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
                     }
                     let id := shr(192, head)
                     let word := sload(add(_requests.slot, id))
+                    // One bit, shifted by the low byte of the id: the operands are in their right order.
+                    // slither-disable-next-line incorrect-shift
                     let mask := shl(and(id, 0xff), 1)
                     let misfit :=
                         or(
@@ -199,6 +203,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
                         )
                     mstore(0x20, calldataload(add(cursor, 28)))
                     switch misfit
+                    // A set of bits, which no amount that others could add to.
+                    // slither-disable-next-line incorrect-equality
                     case 0 { if iszero(and(shr(128, sum), 3)) { sstore(add(_requests.slot, id), 0) } }
                     default {
                         if or(xor(misfit, stored), and(bits, mask)) { break }
@@ -284,6 +290,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         }
         ++tally.paid;
         tally.shareWei += paymentWei / workers.length;
+        // A remainder, and nobody's dice.
+        // slither-disable-next-line weak-prng
         tally.restWei += paymentWei % workers.length;
     }
 
@@ -304,6 +312,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
     }
 
     function _payPoster(address poster, uint256 amountWei) private {
+        // An amount that this contract worked out, and no balance.
+        // slither-disable-next-line incorrect-equality
         if (amountWei == 0) return;
         bytes32 topic = PosterPaid.selector;
         // Equivalent to `_credits[poster] += amountWei` and `emit PosterPaid(poster, amountWei)`. Memory-safe: scratch space

@@ -8,7 +8,7 @@ import {IStakeManager} from "./interfaces/IStakeManager.sol";
 import {RequestHash} from "./lib/RequestHash.sol";
 
 /// @title Disputes
-/// @dev Solvency: this contract's credit in the purse is the sum of the payments held and of the bonds of open disputes.
+/// @dev Solvency: this contract's credit in the purse is at least the sum of the payments held and of the bonds of open disputes.
 /// It holds no ether and calls only contracts of its own deployment.
 contract Disputes is IDisputes {
     /// @dev What is kept of a held payment. `disputer` is zero until somebody disputes.
@@ -19,6 +19,7 @@ contract Disputes is IDisputes {
         bool closed;
     }
 
+    uint256 private immutable CHAIN_ID = block.chainid;
     address private immutable REQUESTS;
     IStakeManager private immutable STAKES;
     uint40 private immutable RULING_PERIOD;
@@ -93,7 +94,7 @@ contract Disputes is IDisputes {
         // slither-disable-next-line uninitialized-local
         uint256 slashedWei;
         if (upheld) {
-            if (RequestHash.commit(REQUESTS, held.id, requester, paramsHash) != held.commitment) {
+            if (RequestHash.commit(CHAIN_ID, REQUESTS, held.id, requester, paramsHash) != held.commitment) {
                 revert CommitmentMismatch(held.id);
             }
             ICredits(REQUESTS).transferCredit(requester, held.paymentWei);

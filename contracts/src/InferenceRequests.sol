@@ -28,6 +28,7 @@ contract InferenceRequests is Settling {
     uint256 private constant PAUSED = 1 << 64;
     uint256 private constant FILTER_SHIFT = 128;
 
+    uint256 private immutable CHAIN_ID = block.chainid;
     uint40 private immutable CANCEL_DELAY;
 
     /// @param results_ the only contract that may settle
@@ -88,7 +89,7 @@ contract InferenceRequests is Settling {
     /// @dev The requester is only in the commitment, so another caller and other parameters both show as a mismatch.
     function requestCancel(uint256 id, bytes32 paramsHash) external {
         RequestWord word = _pending(id);
-        if (word.commitment() != RequestHash.commit(address(this), id, msg.sender, paramsHash)) {
+        if (word.commitment() != RequestHash.commit(CHAIN_ID, address(this), id, msg.sender, paramsHash)) {
             revert CommitmentMismatch(id);
         }
         uint256 deadline = block.timestamp + CANCEL_DELAY;
@@ -125,7 +126,9 @@ contract InferenceRequests is Settling {
             RequestWord word = _requests[id];
             if (word.isZero()) {
                 emit RefundSkipped(id, SkipReason.UNKNOWN_ID);
-            } else if (word.commitment() != RequestHash.commit(address(this), id, claim.requester, claim.paramsHash)) {
+            } else if (
+                word.commitment() != RequestHash.commit(CHAIN_ID, address(this), id, claim.requester, claim.paramsHash)
+            ) {
                 emit RefundSkipped(id, SkipReason.COMMITMENT_MISMATCH);
             } else if (block.timestamp <= word.deadline()) {
                 emit RefundSkipped(id, SkipReason.NOT_EXPIRED);
@@ -180,7 +183,7 @@ contract InferenceRequests is Settling {
 
     /// @inheritdoc IInferenceRequests
     function commitmentOf(uint256 id, address requester, bytes32 paramsHash) external view returns (bytes20) {
-        return RequestHash.commit(address(this), id, requester, paramsHash);
+        return RequestHash.commit(CHAIN_ID, address(this), id, requester, paramsHash);
     }
 
     function _noteModel(uint256 mask) internal override {
@@ -202,7 +205,7 @@ contract InferenceRequests is Settling {
         if (delivery == Delivery.CALLBACK) _checkCallback(callbackGasLimit);
         else if (callbackGasLimit != 0) revert CallbackGasOutOfRange(callbackGasLimit, 0);
 
-        bytes20 commitment = RequestHash.commit(address(this), id, msg.sender, RequestHash.hashParams(params));
+        bytes20 commitment = RequestHash.commit(CHAIN_ID, address(this), id, msg.sender, RequestHash.hashParams(params));
         RequestWord word = RequestWordLib.pack(feeGwei, deadline, commitment, delivery, quorum, params.batchable);
         bytes32 modelId = params.modelId;
         if (state >> FILTER_SHIFT & filterMaskOf(modelId) != 0 && _takeTerms(id, modelId, quorum)) {

@@ -435,6 +435,20 @@ contract AttacksTest is Fixture {
         requests.settle(bytes.concat(abi.encode(worker, anyone, items.length), items), anyone);
     }
 
+    /// @dev A fork of the chain that changes its id strands nobody's fee.
+    function test_attack_chainIdChanges() public {
+        RequestParams memory p = params();
+        uint256 id = submit(p);
+        uint256 cancelled = submit(p);
+        vm.chainId(CHAIN_ID + 1);
+        vm.prank(requester);
+        requests.requestCancel(cancelled, hashOf(p));
+        vm.warp(START + 601);
+        vm.assertEq(requests.refund(claim(id, p)), 1);
+        vm.assertEq(requests.refund(claim(cancelled, p)), 1);
+        vm.assertEq(requests.credits(requester), 2 * FEE);
+    }
+
     // helpers
 
     function callbackParams(uint32 gasLimit) private pure returns (RequestParams memory p) {

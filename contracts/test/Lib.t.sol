@@ -186,7 +186,9 @@ contract LibTest is Test {
         view
     {
         bytes32 whole = keccak256(abi.encode(block.chainid, target, id, requester, paramsHash));
-        vm.assertEq(bytes32(RequestHash.commit(target, id, requester, paramsHash)), bytes32(bytes20(whole)));
+        vm.assertEq(
+            bytes32(RequestHash.commit(block.chainid, target, id, requester, paramsHash)), bytes32(bytes20(whole))
+        );
     }
 
     function testFuzz_requestHash_callbackKey(bytes20 commitment, bytes32 digest) public pure {

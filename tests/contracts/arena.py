@@ -38,6 +38,7 @@ class Arena:
         self.seen: Counter[str] = Counter()
         self.steps = 0
         self.examples = 0
+        self._step = 0
         self.agrees = True
         self._calldata = calldata(setting.abis)
         self._time = int(setting.rpc("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
@@ -59,6 +60,7 @@ class Arena:
         self.model.requests.next_id = next_id
         self.setting.start_ids_at(self.model.at, next_id)
         self.examples += 1
+        self._step = 0
         self.agrees = True
 
     def act(
@@ -76,6 +78,7 @@ class Arena:
         `or_error` is an error the model cannot foresee, and then nothing has happened.
         """
         self.steps += 1
+        self._step += 1
         self.agrees = False
         before = deepcopy(self.model) if or_error is not None else self.model
         expected: tuple[Any, list[Any]] | Refused
@@ -94,7 +97,7 @@ class Arena:
         else:
             self._compare_success(said, answer, *expected)
         self._note(role, function, answer)
-        self.compare(self.model.books(), latest=None if self.steps % 8 == 0 else 6)
+        self.compare(self.model.books(), latest=None if self._step % 8 == 0 else 6)
         self.agrees = True
         return answer.error is None
 
@@ -209,8 +212,9 @@ class Arena:
         self.model = Model(at, setting.consumers, setting.odd_verifier, bps, self._time)
         for place_of_key in STARTING_WORKERS:
             self._enlist(place_of_key)
-        proven = Terms(cast.MODELS[1], at["verifier"], 0, 0, 0)
-        held = Terms(cast.MODELS[2], Address(20), WINDOW, BONDS[place], 0)
+        verifier = setting.odd_verifier if place == 1 else at["verifier"]
+        proven = Terms(cast.MODELS[1], verifier, 0, 0, 0)
+        held = Terms(cast.MODELS[2], Address(20), WINDOW, BONDS[place], place + 1)
         for terms in (proven, held):
             self.act("requests", "setModelTerms", (tuple(terms),), self._tx(cast.ADMIN))
         trust = (cast.MODELS[1], cast.ENCLAVES[0].address, True)

@@ -9,7 +9,13 @@ from tests.contracts import moments
 from tests.contracts.abi import Abi
 from tests.contracts.model.values import CallbackSkip, GroupSkip, HoldSkip, Skip
 
-_OF_CONSTRUCTORS = {"CancelDelayZero", "InvalidPosterBps", "InvalidReporterBps", "NoTreasury"}
+_OF_CONSTRUCTORS = {
+    "CancelDelayZero",
+    "InvalidPosterBps",
+    "InvalidReporterBps",
+    "NoTreasury",
+    "UnbondingDelayTooLong",
+}
 _OF_CONSUMERS = {"No"}
 _SKIPS: dict[str, set[Any]] = {
     "ResultSkipped": set(Skip) - {Skip.NOT_EXPIRED},

@@ -10,6 +10,7 @@ from tests.contracts.abi import NOBODY, Address, words
 from tests.contracts.cast import ADMIN, ALICE, TREASURY
 from tests.contracts.setting import Setting
 
+_YEAR = 365 * 24 * 3600
 _STAKES = (ALICE, ALICE, ALICE, ALICE, TREASURY, 1, 10)
 
 
@@ -22,6 +23,8 @@ _STAKES = (ALICE, ALICE, ALICE, ALICE, TREASURY, 1, 10)
         ("InferenceRequests", (ALICE, ALICE, NOBODY, 0, 2**40 - 1), None),
         ("StakeManager", (*_STAKES, 5_001), ("InvalidReporterBps", 5_001)),
         ("StakeManager", (*_STAKES, 5_000), None),
+        ("StakeManager", (*_STAKES[:6], _YEAR + 1, 0), ("UnbondingDelayTooLong", _YEAR + 1)),
+        ("StakeManager", (*_STAKES[:6], _YEAR, 0), None),
         ("StakeManager", (*_STAKES[:4], NOBODY, 1, 10, 0), ("NoTreasury",)),
     ],
 )

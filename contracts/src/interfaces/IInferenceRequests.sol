@@ -84,7 +84,7 @@ struct RequestRecord {
 /// @notice Holds each request's fee until its result is settled or its deadline has passed.
 /// @dev Ids count up from 1. `paramsHash` is keccak256(abi.encode(modelId, maxTokens, deadline, memoryMb,
 /// callbackGasLimit, quorum, batchable, delivery, inputKind, keccak256(input))) with the deadline as submitted;
-/// `commitment` is the first 20 bytes of keccak256(abi.encode(block.chainid, address(this), id, requester,
+/// `commitment` is the first 20 bytes of keccak256(abi.encode(chain id at deployment, address(this), id, requester,
 /// paramsHash)). A reorganisation can hand an id to another request, never a commitment.
 interface IInferenceRequests is ICredits, IModelTerms, IOwned {
     /// @dev `record` is the request's storage word: feeGwei (bits 0-47), deadline (48-87), commitment (88-247),
@@ -185,6 +185,7 @@ interface IInferenceRequests is ICredits, IModelTerms, IOwned {
     function recordOf(uint256 id) external view returns (RequestRecord memory);
     function statusOf(uint256 id) external view returns (RequestStatus);
     /// @notice The digest of a fulfilled request whose delivery is STORED.
+    /// @dev Also while the result can be disputed, and after a dispute that was upheld: see `IDisputes.statusOf`.
     /// @return found false for every other request
     function resultOf(uint256 id) external view returns (bool found, bytes32 digest);
     /// @notice Whether `deliver` may still call the consumer of this request with this result.

@@ -33,7 +33,7 @@ struct StakeConfig {
     uint256 minStakeWei;
     /// at most 365 days
     uint40 unbondingDelay;
-    /// the reporter's share of a slash in 1/10,000, at most a half: to report oneself must never pay
+    /// the reporter's share of a slash in 1/10,000, at most a half: what to report oneself costs at least
     uint256 reporterBps;
 }
 

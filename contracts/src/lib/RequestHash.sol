@@ -22,13 +22,15 @@ library RequestHash {
         }
     }
 
+    /// @param chainId of the chain at deployment: where a fork of the chain changes its id, what was asked before must still
+    /// be opened for its refund
     /// @param requests the contract that holds the request
-    function commit(address requests, uint256 id, address requester, bytes32 paramsHash)
+    function commit(uint256 chainId, address requests, uint256 id, address requester, bytes32 paramsHash)
         internal
-        view
+        pure
         returns (bytes20)
     {
-        return bytes20(keccak256(abi.encode(block.chainid, requests, id, requester, paramsHash)));
+        return bytes20(keccak256(abi.encode(chainId, requests, id, requester, paramsHash)));
     }
 
     /// @dev What stands for a fulfilled request until its consumer has been called.

@@ -15,6 +15,7 @@ abstract contract Callbacks is IInferenceResults {
     uint256 private constant MAX_REASON_BYTES = 128;
 
     IInferenceRequests internal immutable REQUESTS;
+    uint256 private immutable CHAIN_ID = block.chainid;
 
     constructor(address requests_) {
         REQUESTS = IInferenceRequests(requests_);
@@ -39,7 +40,7 @@ abstract contract Callbacks is IInferenceResults {
             return false;
         }
         bytes20 commitment =
-            RequestHash.commit(address(REQUESTS), id, claim.requester, RequestHash.hashParams(claim.params));
+            RequestHash.commit(CHAIN_ID, address(REQUESTS), id, claim.requester, RequestHash.hashParams(claim.params));
         bytes32 digest = keccak256(claim.output);
         if (!REQUESTS.takeCallback(id, commitment, digest)) {
             emit CallbackSkipped(id, CallbackSkipReason.NOT_OWED);

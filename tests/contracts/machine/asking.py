@@ -27,7 +27,7 @@ class Asking(Base):
             deadline=now + draw.one([30, 300, 2, 500, 5_000, _FAR_DEADLINE - now]),
             memory_mb=draw.one([0, 512, 2**32 - 1]),
             callback_gas_limit=draw.one([400_000, MAX_CALLBACK_GAS, 1]) if callback else 0,
-            quorum=draw.one([least, least, min(least + 1, 15), 3, 2]),
+            quorum=draw.one([least, least, min(least + 1, 15), 3, 2, max(least - 1, 1)]),
             batchable=draw.one([True, False]),
             delivery=delivery,
             input_kind=draw.one([0, 0, 1]),
@@ -64,15 +64,24 @@ class Asking(Base):
     def submit_disputable(self, draw: Draw) -> None:
         """Nothing is wrong with it, so that something comes of it."""
         terms = self.model.terms.of_model.values()
-        models = [t.model_id for t in terms if t.dispute_window and t.min_quorum < 3]
+        models = [t.model_id for t in terms if t.dispute_window and t.min_quorum < 4]
+        if not models or self.model.requests.next_id > MAX_ID:
+            return
+        now, model_id = self.when(draw), draw.one(models)
+        quorum = draw.one([max(2, self.model.terms.current(model_id).min_quorum), 3])
+        params = Params(model_id, 1, now + 500, 0, 0, quorum, True, Delivery.EVENT, 0, b"ask")
+        self.act("requests", "submit", (params,), cast.ALICE, now, 10**7 * GWEI + GWEI)
+
+    def submit_callable(self, draw: Draw) -> None:
+        """Of a model without terms, with the most gas there is."""
+        models = [m for m in cast.MODELS if m not in self.model.terms.of_model]
         if not models or self.model.requests.next_id > MAX_ID:
             return
         now = self.when(draw)
-        quorum = draw.one([2, 2, 3])
-        params = Params(
-            draw.one(models), 1, now + 500, 0, 0, quorum, True, Delivery.EVENT, 0, b"ask"
-        )
-        self.act("requests", "submit", (params,), cast.ALICE, now, 10**7 * GWEI + GWEI)
+        delivery, gas = Delivery.CALLBACK, MAX_CALLBACK_GAS
+        params = Params(draw.one(models), 1, now + 500, 0, gas, 1, True, delivery, 0, b"ask")
+        sender = draw.one(self.arena.setting.consumers)
+        self.act("requests", "submit", (params,), sender, now, 7 * GWEI)
 
     def submit_many(self, draw: Draw) -> None:
         sender, now = self.asker(draw), self.when(draw)

@@ -112,7 +112,7 @@ class Staking(Base):
             item = Item(request.id, request.commitment, request.digest or DIGESTS[0])
         one = self._evidence(draw, key, item)
         other = self._evidence(draw, key, item._replace(digest=keccak(item.digest)))
-        flaw = draw.flaw("same", "id", "commitment", "signer", "index", "garbage")
+        flaw = draw.one(["", "same", "id", "commitment", "signer", "index", "garbage"])
         if flaw == "same":
             other = draw.one([one, self._evidence(draw, key, item)])
         elif flaw == "id":

@@ -76,8 +76,8 @@ class RequestView(_View):
     tx_hash: str | None
     settled_block: int | None
     digest: str | None
-    callback: CallbackState | None
-    callback_failure: str | None
+    callback: CallbackState | None = None
+    callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery, InputKind
-from inferd.settlement.costs import delivery_gas
+from inferd.settlement.callbacks import delivery_gas
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.postable import POSTABLE
 from inferd.workers.leases import FailureKind, failure_words

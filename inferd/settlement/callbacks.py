@@ -1,4 +1,4 @@
-"""Fulfilled requests whose consumer contract has not been called yet.
+"""Fulfilled requests whose consumer contract has not been called yet, and what calling it takes.
 
 What is owed is read from the chain's tables, so a reorganisation that takes a delivery away, or the
 settlement before it, needs nothing here.
@@ -14,27 +14,19 @@ from indexer.database import Pool
 from indexer.types import Address, Hash32
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery, InputKind, ModelId, RequestParams
-from inferd.settlement.batch import revenue_of
-from inferd.settlement.costs import TRANSACTION_GAS, claim_gas, claims_fit, fits_sql
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
-from inferd.settlement.settings import SettlementSettings
 
-_MOST_COUNTED = 10_000
-
-# The delivery is a constant here, as in the index `request_callback_owed`.
-_OWED = f"""
-    FROM chain.request r CROSS JOIN LATERAL (
-        SELECT output FROM node.result n WHERE n.request_id = r.id AND n.commitment = r.commitment
-            AND n.digest = r.digest LIMIT 1) o
-    LEFT JOIN chain.worker paid ON paid.signer = r.worker
-    WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
-    AND r.callback_delivered_block IS NULL AND r.callback_failures = 0
-    AND NOT EXISTS (SELECT FROM node.tx_item i
-        WHERE i.request_id = r.id AND i.commitment = r.commitment
-            AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))
-"""  # noqa: S608 - constants
-_FITS = fits_sql("r.callback_gas_limit", "length(r.input) + length(o.output)", "$1")
+_SETTLING_GAS = 3_000
+"""What a digest or a debt takes more in a post than an event: its word is written and not cleared.
+Measured by `inferd bench gas`."""
+_FIXED_GAS = 25_000
+"""Of a transaction that delivers."""
+_CLAIM_GAS = 20_000
+"""Of one delivery besides the consumer's gas: two calls of the request contract and an event."""
+_CALLDATA_GAS_PER_BYTE = 48
+"""40 of the calldata floor (EIP-7623), and the copies that are hashed and handed over."""
+_PARAMS_BYTES = 640
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,69 +39,82 @@ class Callback:
     params: RequestParams
     digest: Hash32
     output: bytes
-    revenue_wei: int
-    """What settling it earned, which its delivery may cost."""
     suspect: bool
     """It was in a transaction that failed, maybe because of it."""
 
     @property
-    def data_bytes(self) -> int:
-        return len(self.params.input) + len(self.output)
-
-    @property
     def gas(self) -> int:
-        """What its delivery takes at most, besides the transaction's own."""
-        return claim_gas(self.params.callback_gas_limit, self.data_bytes)
+        """What its delivery takes at most, beside the transaction's own."""
+        calldata_bytes = _PARAMS_BYTES + len(self.params.input) + len(self.output)
+        return _call_gas(self.params.callback_gas_limit) + _CALLDATA_GAS_PER_BYTE * calldata_bytes
 
     def outbox_item(self) -> Item:
         return Item(self.request_id, self.commitment, None)
 
 
+def delivery_gas(
+    delivery: Delivery, callback_gas_limit: int, input_bytes: int, max_tokens: int
+) -> int:
+    """What a request's delivery takes beyond a share of a post; of a callback, in a transaction of
+    its own. A token is taken for eight bytes of output."""
+    if delivery is Delivery.EVENT:
+        return 0
+    if delivery is Delivery.STORED:
+        return _SETTLING_GAS
+    calldata_bytes = _PARAMS_BYTES + input_bytes + 8 * max_tokens
+    return (
+        _SETTLING_GAS
+        + _FIXED_GAS
+        + _call_gas(callback_gas_limit)
+        + _CALLDATA_GAS_PER_BYTE * calldata_bytes
+    )
+
+
+def _call_gas(callback_gas_limit: int) -> int:
+    # A call gets at most 63/64 of the gas there is (EIP-150).
+    return _CLAIM_GAS + callback_gas_limit + callback_gas_limit // 63
+
+
 def fitting(callbacks: Sequence[Callback], max_gas: int) -> list[Callback]:
-    """Those that one transaction of `max_gas` can hold, the first ones first. Pure.
+    """The longest run from the first on that one transaction of `max_gas` can hold. Pure.
 
     One that may have spoilt a transaction travels alone, after the others.
     """
     trusted = [callback for callback in callbacks if not callback.suspect]
-    return _filled(trusted, max_gas) or _filled(callbacks, max_gas)[:1]
+    chosen: list[Callback] = []
+    gas = _FIXED_GAS
+    for callback in trusted or callbacks[:1]:
+        gas += callback.gas
+        if gas > max_gas:
+            break
+        chosen.append(callback)
+    return chosen
 
 
-def worst_gas(callbacks: Sequence[Callback]) -> int:
-    """What delivering them takes where every consumer burns all that it asked for. An estimate is
-    no measure of that: a consumer can tell it from a transaction."""
-    return TRANSACTION_GAS + sum(callback.gas for callback in callbacks)
-
-
-async def load_callbacks(
-    pool: Pool, max_gas: int, settings: SettlementSettings, limit: int
-) -> list[Callback]:
-    """Those that are owed, whose output is here and fits into a transaction, and that nobody has
-    tried yet; oldest first.
+async def load_callbacks(pool: Pool, limit: int) -> list[Callback]:
+    """Those that are owed, whose output is here, and that nobody has tried yet; oldest first.
 
     One that failed is left to whoever wants it called again: its gas was paid for once.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.*, o.output, paid.owner, EXISTS (SELECT FROM node.tx_item"
+            "SELECT r.*, o.output, EXISTS (SELECT 1 FROM node.tx_item"
             "     WHERE request_id = r.id AND commitment = r.commitment AND worker IS NULL"
-            f"     AND outcome = ANY($3::text[])) AS suspect {_OWED} AND {_FITS}"
-            " ORDER BY r.settled_block, r.id LIMIT $2",
-            max_gas,
+            "     AND outcome = ANY($3::text[])) AS suspect"
+            " FROM chain.request r CROSS JOIN LATERAL (SELECT output FROM node.result n"
+            "     WHERE n.request_id = r.id AND n.commitment = r.commitment"
+            "     AND n.digest = r.digest LIMIT 1) o"
+            " WHERE r.status = 'fulfilled' AND r.delivery = $2"
+            " AND r.callback_delivered_block IS NULL AND r.callback_failures = 0"
+            " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
+            "     AND i.commitment = r.commitment"
+            "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))"
+            " ORDER BY r.settled_block, r.id LIMIT $1",
             limit,
+            Delivery.CALLBACK,
             list(FAULTS),
         )
-    return [_callback(row, settings) for row in rows]
-
-
-async def count_too_large(pool: Pool, max_gas: int) -> int:
-    """Those that no transaction of this node can hold; no more than ten thousand are counted."""
-    async with pool.acquire() as connection:
-        number: int = await connection.fetchval(
-            f"SELECT count(*) FROM (SELECT 1 {_OWED} AND NOT ({_FITS}) LIMIT $2) AS large",  # noqa: S608 - constants
-            max_gas,
-            _MOST_COUNTED,
-        )
-    return number
+    return [_callback(row) for row in rows]
 
 
 def deliver_calldata(callbacks: Sequence[Callback]) -> bytes:
@@ -117,18 +122,7 @@ def deliver_calldata(callbacks: Sequence[Callback]) -> bytes:
     return calls.deliver([(c.request_id, c.requester, c.params, c.output) for c in callbacks])
 
 
-def _filled(callbacks: Sequence[Callback], max_gas: int) -> list[Callback]:
-    chosen: list[Callback] = []
-    gas = data_bytes = 0
-    for callback in callbacks:
-        more_gas, more_bytes = gas + callback.gas, data_bytes + callback.data_bytes
-        if claims_fit(more_gas, len(chosen) + 1, more_bytes, max_gas):
-            chosen.append(callback)
-            gas, data_bytes = more_gas, more_bytes
-    return chosen
-
-
-def _callback(row: Any, settings: SettlementSettings) -> Callback:
+def _callback(row: Any) -> Callback:
     return Callback(
         request_id=row["id"],
         commitment=row["commitment"],
@@ -148,6 +142,5 @@ def _callback(row: Any, settings: SettlementSettings) -> Callback:
         ),
         digest=row["digest"],
         output=row["output"],
-        revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
         suspect=row["suspect"],
     )

@@ -119,10 +119,7 @@ class SettlementStatus:
     posting: str = ""
     """The newest posting decision in one sentence."""
     callbacks_owed: int = 0
-    """Fulfilled requests whose consumer is still to be called for the first time."""
-    callbacks_left: int = 0
-    """Those of them that are not called now: no transaction holds the output, or its gas costs more
-    than the fee earned. Anyone can call `deliver`."""
+    """Fulfilled requests whose consumer is still to be called; two hundred are counted."""
     refunding: str = ""
     """What became of expired requests last, in one sentence."""
     refunds_left: int = 0

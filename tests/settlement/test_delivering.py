@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from eth_utils.address import to_checksum_address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.rpc import RpcError
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, Delivery, ModelId, RequestParams
-from inferd.settlement.callbacks import Callback, fitting
-from inferd.settlement.costs import delivery_gas
-from inferd.settlement.settings import PausedReason
-from tests.settlement.scripted import ScriptedRpc
-from tests.settlement.world import ETHER, GWEI, World
+from inferd.settlement.callbacks import Callback, delivery_gas, fitting
+from tests.settlement.world import World
 
 REVERT_CODE = "0x60006000fd"
-FICKLE_CODE = "0x3a156009575b6005565b00"
-"""Returns where gas is free, as it is for estimates; elsewhere it never ends."""
 
 
 async def test_the_contract_that_asked_is_called_once_the_post_is_confirmed(world: World) -> None:
@@ -46,7 +39,7 @@ async def test_a_contract_that_fails_harms_no_other_and_is_not_tried_again(world
     good, bad = await world.new_diary(), await world.new_diary()
     ids = [await world.ask_by(bad), await world.ask_by(good)]
     await world.compute(ids)
-    await world.set_code(bad, REVERT_CODE)
+    await world.rpc.request("anvil_setCode", [to_checksum_address(bad), REVERT_CODE])
     settlement = world.settlement()
     await world.tick(settlement, 9)
     assert await world.answer_of(good, ids[1]) == f"answer {ids[1]}".encode()
@@ -88,125 +81,6 @@ async def test_settlement_and_delivery_undone_together_come_again_in_order(world
     assert await world.fulfilled_events() == {request_id: 1}
 
 
-async def test_what_no_transaction_can_hold_blocks_no_other(world: World) -> None:
-    diary, emitter = await world.new_diary(), await world.new_emitter()
-    greedy = await world.ask_by(diary)
-    wordy = await world.ask_by_emitter(emitter)
-    modest = await world.ask_by_emitter(emitter)
-    await world.compute([greedy, modest])
-    await world.compute([wordy], output=bytes(150_000))
-    settlement = world.settlement(max_gas=600_000)
-    await world.tick(settlement, 9)
-    assert await world.delivered() == [modest]
-    assert settlement.status.callbacks_owed == settlement.status.callbacks_left == 2
-    assert {one: outcomes[1:] for one, outcomes in (await world.items()).items()} == {
-        greedy: [],
-        wordy: [],
-        modest: ["delivered"],
-    }
-
-
-async def test_outputs_that_are_too_much_together_go_apart(world: World) -> None:
-    emitter = await world.new_emitter()
-    ids = [await world.ask_by_emitter(emitter, fee_wei=ETHER) for _ in range(3)]
-    await world.set_code(emitter, "0x00")  # its own event of so many bytes is not the subject
-    await world.compute(ids, output=bytes(50_000))
-    settlement = world.settlement(max_gas=16_000_000)
-    await world.tick(settlement, 9)
-    assert await world.delivered() == ids
-    sizes = [len(i["calldata"]) for i in await world.intents() if i["kind"] == "deliver"]
-    assert len(sizes) == 2
-    assert max(sizes) < 128 * 1024
-
-
-async def test_consumers_that_hide_what_they_burn_take_no_gas_from_others(world: World) -> None:
-    fickle, good = await world.new_diary(), await world.new_diary()
-    ids = [*[await world.ask_by(fickle) for _ in range(3)], await world.ask_by(good)]
-    await world.compute(ids)
-    await world.set_code(fickle, FICKLE_CODE)
-    settlement = world.settlement()
-    await world.tick(settlement, 9)
-    assert settlement.status.failed_transactions == 0
-    assert await world.delivered() == ids[3:]
-    assert settlement.status.items_by_outcome == {
-        "settled": 4,
-        "callback_failed": 3,
-        "delivered": 1,
-    }
-
-
-async def test_a_delivery_that_costs_more_than_its_fee_earns_waits_for_cheaper_gas(
-    world: World,
-) -> None:
-    diary, emitter = await world.new_diary(), await world.new_emitter()
-    dear = await world.ask_by(diary, fee_wei=ETHER // 1_000)
-    cheap = await world.ask_by_emitter(emitter, fee_wei=ETHER // 1_000)
-    await world.compute([dear, cheap])
-    settlement = world.settlement()
-    await world.tick(settlement, 9)
-    assert await world.delivered() == [cheap]
-    assert (settlement.status.callbacks_owed, settlement.status.callbacks_left) == (1, 1)
-    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", ["0x1"])
-    await world.tick(world.settlement(max_priority_fee_wei=GWEI // 10), 9)
-    assert await world.delivered() == [dear, cheap]
-
-
-async def test_one_that_cannot_be_estimated_is_left_out_for_the_others(world: World) -> None:
-    emitter = await world.new_emitter()
-    ids = [await world.ask_by_emitter(emitter) for _ in range(3)]
-    await world.compute(ids)
-    rpc = ScriptedRpc(world.rpc)
-
-    async def none_of_the_first(real: Any, sender: Any, target: Any, data: bytes) -> Any:
-        if f"answer {ids[0]}".encode() in data:
-            raise RpcError(3, "execution reverted")
-        return await real(sender, target, data)
-
-    rpc.always("estimate_gas", none_of_the_first)
-    settlement = world.settlement(rpc)
-    await world.tick(settlement, 9)
-    assert await world.delivered() == ids[1:]
-    rpc.always("estimate_gas", None)
-    await world.tick(settlement, 34)
-    assert await world.delivered() == ids
-
-
-async def test_with_little_money_fewer_go_at_once(world: World) -> None:
-    diary = await world.new_diary()
-    ids = [await world.ask_by(diary) for _ in range(3)]
-    await world.compute(ids)
-    settlement = world.settlement()
-    while set((await world.statuses()).values()) != {"fulfilled"}:
-        await world.tick(settlement)
-    await world.set_balance(6 * 10**6 * GWEI)
-    await world.tick(settlement, 4)
-    assert 1 <= len(await world.delivered()) < 3
-    await world.set_balance(0)
-    await world.tick(settlement, 4)
-    assert settlement.status.paused_reason is PausedReason.INSUFFICIENT_FUNDS
-    await world.set_balance(ETHER)
-    await world.tick(settlement, 9)
-    assert await world.delivered() == ids
-
-
-async def test_a_failure_undone_by_a_reorganisation_is_tried_again(world: World) -> None:
-    diary = await world.new_diary()
-    request_id = await world.ask_by(diary)
-    await world.compute([request_id])
-    code = await world.rpc.code(diary)
-    await world.set_code(diary, REVERT_CODE)
-    settlement = world.settlement()
-    failures = "SELECT callback_failures FROM chain.request"
-    while not await world.pool.fetchval(failures):
-        await world.tick(settlement)
-    await world.reorg(1)
-    assert await world.pool.fetchval(failures) == 0
-    await world.set_code(diary, "0x" + code.hex())
-    await world.tick(settlement, 6)
-    assert await world.delivered() == [request_id]
-    assert await world.pool.fetchval(failures) == 0
-
-
 async def test_somebody_else_delivered_first(world: World) -> None:
     diary = await world.new_diary()
     request_id = await world.ask_by(diary)
@@ -230,7 +104,6 @@ def callback(number: int, gas: int, size: int, *, suspect: bool) -> Callback:
         params,
         Hash32(bytes(32)),
         b"x" * size,
-        0,
         suspect,
     )
 

@@ -101,54 +101,26 @@ class World:
         return [one.request_id for one in submitted]
 
     async def new_diary(self) -> Address:
-        """A contract of contracts/src/examples that asks with 600,000 gas for its callback."""
-        return await self._new_consumer("Diary")
-
-    async def new_emitter(self) -> Address:
-        """The same with 20,000 gas."""
-        return await self._new_consumer("Emitter")
-
-    async def ask_by(self, diary: Address, *, fee_wei: int = ETHER // 100) -> int:
-        """The id of a request of that contract; a block is mined for it."""
-        asking = [model_id("test-model"), b"hi", 16, 3_600]
-        return await self._ask_by("Diary", diary, asking, fee_wei)
-
-    async def ask_by_emitter(self, emitter: Address, *, fee_wei: int = ETHER // 100) -> int:
-        """The same of an emitter."""
-        head = await self.rpc.header("latest")
-        assert head is not None
-        return await self._ask_by("Emitter", emitter, [1, head.timestamp_s + 3_600, b"hi"], fee_wei)
-
-    async def set_code(self, account: Address, code: str) -> None:
-        await self.rpc.request("anvil_setCode", [to_checksum_address(account), code])
-
-    async def _new_consumer(self, contract: str) -> Address:
+        """A contract of contracts/src/examples that asks with delivery CALLBACK."""
         await self.automine(True)
         requests = to_checksum_address(self.contracts.requests)
         created = await self.requester.send(
-            None, load(contract).bytecode + encode(["address"], [requests])
+            None, load("Diary").bytecode + encode(["address"], [requests])
         )
         await self.automine(False)
         assert created.contract_address is not None
         return created.contract_address
 
-    async def _ask_by(
-        self, contract: str, consumer: Address, asking: list[Any], fee_wei: int
-    ) -> int:
-        data = decode_hex(codec(contract).encode_abi("ask", args=asking))
+    async def ask_by(self, diary: Address, *, fee_wei: int = ETHER // 100) -> int:
+        """The id of a request of that contract; a block is mined for it."""
+        asking = [model_id("test-model"), b"hi", 16, 3_600]
+        data = decode_hex(codec("Diary").encode_abi("ask", args=asking))
         await self.automine(True)
-        await self.requester.send(consumer, data, value_wei=fee_wei)
+        await self.requester.send(diary, data, value_wei=fee_wei)
         await self.automine(False)
         await self.index()
         newest: int = await self.pool.fetchval("SELECT max(id) FROM chain.request")
         return newest
-
-    async def delivered(self) -> list[int]:
-        """The requests whose consumers were called, by the indexed chain."""
-        rows = await self.pool.fetch(
-            "SELECT id FROM chain.request WHERE callback_delivered_block IS NOT NULL ORDER BY id"
-        )
-        return [row["id"] for row in rows]
 
     async def answer_of(self, diary: Address, request_id: int) -> bytes:
         """What the contract keeps; empty while it has not been called."""
@@ -165,12 +137,7 @@ class World:
         assert await self.answer_of(diary, request_id) == output
 
     async def compute(
-        self,
-        ids: Sequence[int],
-        worker: int | Address = 0,
-        *,
-        age_s: int = 60,
-        output: bytes | None = None,
+        self, ids: Sequence[int], worker: int | Address = 0, *, age_s: int = 60
     ) -> None:
         """Signed results of a worker in the database."""
         signer = self.workers[worker] if isinstance(worker, int) else worker
@@ -178,8 +145,8 @@ class World:
             commitment = await self.pool.fetchval(
                 "SELECT commitment FROM chain.request WHERE id = $1", request_id
             )
-            answer = f"answer {request_id}".encode() if output is None else output
-            item = ResultItem(request_id, commitment, digest_of(answer))
+            output = f"answer {request_id}".encode()
+            item = ResultItem(request_id, commitment, digest_of(output))
             domain = domain_separator(self.contracts.chain_id, self.contracts.results)
             digest = group_digest(domain, pack_items([item]))
             await self.pool.execute(
@@ -191,7 +158,7 @@ class World:
                 commitment,
                 signer,
                 item.digest,
-                answer,
+                output,
                 sign_digest(self.worker_keys[signer], digest),
                 age_s,
             )

@@ -152,8 +152,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
 
     /// @dev The loop that most results go through, so every step of it is worth its gas. Equivalent to `_settleJoint` for each
     /// item, with one signer and no proof, save that bits are kept at hand for as long as the items' ids are in one word, and
-    /// that the first and then every fourth word of a group is cleared, of requests with delivery EVENT: EIP-3529 gives back more for that than it costs, up
-    /// to a fifth of the transaction's gas, which a quarter of the words just reaches.
+    /// that the first and then every fourth word of a group is cleared, of requests with delivery EVENT: EIP-3529 gives
+    /// back more for that than it costs, up to a fifth of the transaction's gas, which a quarter of the words just reaches.
     /// @param group where in calldata the group stands
     /// @param wordIndex the word that `bits` are of, and `storedBits`, which are still to be added to it
     /// @return sum how many items were settled (bits 128-255) and the sum of their fees in gwei (0-127)

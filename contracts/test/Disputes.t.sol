@@ -394,6 +394,15 @@ contract DisputesTest is DisputesFixture {
         rule(held, true);
     }
 
+    /// @notice What was asked before a fork of the chain is opened as it was committed to.
+    function test_rule_afterAForkOfTheChain() public {
+        Hold memory held = heldResult();
+        open(held);
+        vm.chainId(CHAIN_ID + 1);
+        rule(held, true);
+        vm.assertEq(requests.credits(requester), PAYMENT);
+    }
+
     function test_RevertWhen_rule_notDisputed() public {
         Hold memory held = heldResult();
         expectRevert(IDisputes.NotDisputed.selector, held.id);

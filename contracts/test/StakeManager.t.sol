@@ -42,26 +42,28 @@ contract StakeManagerTest is Fixture {
         this.deployStakesExternally(config);
     }
 
+    function test_constructor_delayIsAtMostAYear() public {
+        StakeConfig memory config = stakeConfig();
+        config.unbondingDelay = 365 days;
+        vm.assertEq(deployStakes(config).unbondingDelay(), 365 days);
+        config.unbondingDelay = 0;
+        vm.assertEq(deployStakes(config).unbondingDelay(), 0);
+    }
+
+    function testFuzz_RevertWhen_constructor_delayOfMoreThanAYear(uint40 delay) public {
+        StakeConfig memory config = stakeConfig();
+        config.unbondingDelay = uint40(bound(delay, 365 days + 1, type(uint40).max));
+        vm.expectRevert(
+            abi.encodeWithSelector(IStakeManager.UnbondingDelayTooLong.selector, uint256(config.unbondingDelay))
+        );
+        this.deployStakesExternally(config);
+    }
+
     function test_RevertWhen_constructor_noTreasury() public {
         StakeConfig memory config = stakeConfig();
         config.treasury = address(0);
         vm.expectRevert(IStakeManager.NoTreasury.selector);
         this.deployStakesExternally(config);
-    }
-
-    function test_RevertWhen_constructor_unbondingDelayTooLong() public {
-        StakeConfig memory config = stakeConfig();
-        config.unbondingDelay = 365 days;
-        deployStakes(config);
-        config.unbondingDelay = 365 days + 1;
-        vm.expectRevert(
-            abi.encodeWithSelector(IStakeManager.UnbondingDelayTooLong.selector, uint256(config.unbondingDelay))
-        );
-        this.deployStakesOf(config);
-    }
-
-    function deployStakesOf(StakeConfig calldata config) external {
-        deployStakes(config);
     }
 
     function test_stake_byAnyone() public {

@@ -146,6 +146,8 @@ abstract contract Books is Fixture {
     uint256 public bondsIn;
     uint256 public slashesIn;
     uint256 public depositsIn;
+    /// @dev Anybody can give away credit; this one never gets any further.
+    uint256 internal giftsToDisputes;
     uint256 public paidOut;
     /// @dev The sum of what the contracts said that they credit to anybody, transfers aside.
     uint256 public saidCreditsWei;

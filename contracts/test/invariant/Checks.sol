@@ -88,7 +88,7 @@ abstract contract Checks is Books {
     }
 
     function checkHolds() external view {
-        uint256 sumWei;
+        uint256 sumWei = giftsToDisputes;
         for (uint256 i; i < holds.length; ++i) {
             GhostHold storage h = holds[i];
             require(disputes.statusOf(h.held.id) == h.status, "state of a hold");

@@ -21,31 +21,36 @@ abstract contract CreditActions is Books {
 
     function credit(uint256 who, uint256 amountWei) internal {
         amountWei = bound(amountWei, 0, 1 ether);
-        address to = holderOtherThanDisputes(who);
+        address to = holders[who % holders.length];
         vm.deal(address(this), amountWei);
         vm.recordLogs();
         requests.credit{value: amountWei}(to);
         readLogs();
-        give(to, amountWei);
+        receiveGift(to, amountWei);
         depositsIn += amountWei;
         ++seen[Seen.CREDITED];
     }
 
     function transferCredit(uint256 who, uint256 amountWei) internal {
         address from = holderOtherThanDisputes(who);
-        address to = holderOtherThanDisputes(who >> 8);
+        address to = holders[(who >> 8) % holders.length];
         bool possible = who >> 16 & 3 != 0;
         amountWei = possible ? bound(amountWei, 0, ghostCredits[from]) : ghostCredits[from] + 1;
         vm.prank(from);
         try requests.transferCredit(to, amountWei) {
             vm.assertTrue(possible, "moved more than there was");
             ghostCredits[from] -= amountWei;
-            give(to, amountWei);
+            receiveGift(to, amountWei);
             ++seen[Seen.TRANSFERRED];
         } catch {
             vm.assertFalse(possible);
             ++seen[Seen.TRANSFER_REFUSED];
         }
+    }
+
+    function receiveGift(address to, uint256 amountWei) private {
+        give(to, amountWei);
+        if (to == address(disputes)) giftsToDisputes += amountWei;
     }
 
     /// @dev The last of the holders is the disputes contract, which transfers of its own accord only.

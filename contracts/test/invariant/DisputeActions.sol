@@ -12,7 +12,7 @@ abstract contract DisputeActions is Books {
         uint256 expected;
         for (uint256 i; i < list.length; ++i) {
             seed = next(seed);
-            GhostHold storage h = holds[pickHold(seed, HoldStatus.HELD)];
+            GhostHold storage h = holds[pickHold(seed, HoldStatus.HELD, false)];
             list[i] = h.held;
             if (seed >> 240 & 15 == 0) {
                 ++list[i].paymentWei;
@@ -30,7 +30,7 @@ abstract contract DisputeActions is Books {
 
     function openDispute(uint256 seed) internal {
         if (holds.length == 0) return;
-        GhostHold storage h = holds[pickHold(seed, HoldStatus.HELD)];
+        GhostHold storage h = holds[pickHold(seed, HoldStatus.HELD, true)];
         Hold memory held = h.held;
         uint256 valueWei = held.bondWei;
         if (seed >> 240 & 15 == 0) ++valueWei;
@@ -57,7 +57,7 @@ abstract contract DisputeActions is Books {
 
     function rule(uint256 seed, bool upheld) internal {
         if (holds.length == 0) return;
-        GhostHold storage h = holds[pickHold(seed, HoldStatus.DISPUTED)];
+        GhostHold storage h = holds[pickHold(seed, HoldStatus.DISPUTED, true)];
         Ghost storage g = ghosts[h.held.id];
         uint256 flaw = seed >> 240 & 15;
         bool possible =
@@ -79,7 +79,7 @@ abstract contract DisputeActions is Books {
 
     function close(uint256 seed) internal {
         if (holds.length == 0) return;
-        GhostHold storage h = holds[pickHold(seed, HoldStatus.DISPUTED)];
+        GhostHold storage h = holds[pickHold(seed, HoldStatus.DISPUTED, false)];
         bool possible = h.status == HoldStatus.DISPUTED && block.timestamp > h.rulingUntil;
         try disputes.close(h.held) {
             vm.assertTrue(possible, "closed what cannot be");
@@ -108,10 +108,13 @@ abstract contract DisputeActions is Books {
         giveShares(h.held.owners, amountWei);
     }
 
-    /// @dev Mostly the latest that is in that state, if there is any near.
-    function pickHold(uint256 seed, HoldStatus wanted) private view returns (uint256 place) {
+    /// @dev Mostly the latest that is in that state and still, or no longer, in time, if there is any near.
+    function pickHold(uint256 seed, HoldStatus wanted, bool inTime) private view returns (uint256 place) {
         place = holds.length - 1 - (seed >> 16) % (holds.length < 4 ? holds.length : 4);
-        for (uint256 i; seed >> 8 & 7 != 0 && i < 16 && holds[place].status != wanted; ++i) {
+        for (uint256 i; seed >> 8 & 7 != 0 && i < 16; ++i) {
+            GhostHold storage h = holds[place];
+            uint256 end = h.status == HoldStatus.HELD ? h.held.disputableUntil : h.rulingUntil;
+            if (h.status == wanted && block.timestamp <= end == inTime) break;
             place = place == 0 ? holds.length - 1 : place - 1;
         }
     }

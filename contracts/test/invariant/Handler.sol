@@ -63,23 +63,23 @@ contract Handler is RequestActions, PostActions, WorkerActions, DisputeActions, 
         uint256 chance = seed % 100;
         seed >>= 8;
         if (chance < 14) submit(seed, a, b, a >> 128);
-        else if (chance < 27) post(seed, a, b & 3 == 0);
+        else if (chance < 26) post(seed, a, b & 3 == 0);
         else if (chance < 38) postProven(seed, a, b & 3 == 0);
         else if (chance < 44) deliver(seed, a);
-        else if (chance < 53) wait(seed);
-        else if (chance < 57) refund(seed, a);
+        else if (chance < 52) wait(seed);
+        else if (chance < 55) refund(seed, a);
         else actOnTheSide(chance, seed, a, b);
     }
 
     function actOnTheSide(uint256 chance, uint256 seed, uint256 a, uint256 b) private {
-        if (chance < 59) raiseFee(seed, a);
-        else if (chance < 61) requestCancel(seed, a);
-        else if (chance < 63) setPaused(seed);
-        else if (chance < 65) setModelTerms(seed);
-        else if (chance < 69) release(seed, a);
-        else if (chance < 74) openDispute(seed);
-        else if (chance < 78) rule(seed, b & 1 == 0);
-        else if (chance < 81) close(seed);
+        if (chance < 57) raiseFee(seed, a);
+        else if (chance < 58) requestCancel(seed, a);
+        else if (chance < 59) setPaused(seed);
+        else if (chance < 61) setModelTerms(seed);
+        else if (chance < 64) release(seed, a);
+        else if (chance < 73) openDispute(seed);
+        else if (chance < 79) rule(seed, b & 1 == 0);
+        else if (chance < 82) close(seed);
         else if (chance < 87) stake(seed, a);
         else if (chance < 89) unstake(seed, a);
         else if (chance < 91) setEnabled(seed, b & 1 == 0);

@@ -26,7 +26,7 @@ abstract contract RequestActions is Books {
     }
 
     function raiseFee(uint256 seed, uint256 gweis) internal {
-        uint256 id = pick(seed);
+        uint256 id = pickOpen(seed);
         Ghost storage g = ghosts[id];
         gweis = bound(gweis, 1, 1e9);
         vm.deal(address(this), gweis * 1 gwei);
@@ -42,7 +42,7 @@ abstract contract RequestActions is Books {
     }
 
     function requestCancel(uint256 seed, uint256 who) internal {
-        uint256 id = pick(seed);
+        uint256 id = pickOpen(seed);
         Ghost storage g = ghosts[id];
         address caller = who % 4 == 0 ? askers[(who >> 8) & 3] : g.requester;
         bool possible = isOpen(g) && caller == g.requester;
@@ -112,6 +112,15 @@ abstract contract RequestActions is Books {
         setTerms(set);
         termsOf[model] = terms.length;
         terms.push(g);
+    }
+
+    /// @dev Mostly one that is open, if there is any near.
+    function pickOpen(uint256 seed) private view returns (uint256 id) {
+        id = pick(seed);
+        for (uint256 i; i < 4 && !isOpen(ghosts[id]); ++i) {
+            seed = next(seed);
+            id = pick(seed);
+        }
     }
 
     function submitAll(Ghost memory g, uint256 count) private {

@@ -42,6 +42,10 @@ test-deep: setup
 	cd contracts && FOUNDRY_PROFILE=deep ../node_modules/.bin/forge test
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 2 --dist loadgroup
 
+# Of the lines in assembly forge sees nothing: they count as not executed.
+coverage: setup
+	cd contracts && FOUNDRY_PROFILE=coverage ../node_modules/.bin/forge coverage --ir-minimum --report summary
+
 # Slither on a copy, as it empties the build folders. In its own environment: it needs another web3.
 audit: setup .venv-audit/.installed
 	rm -rf .audit && mkdir .audit && cp -R contracts .audit/contracts && rm -rf .audit/contracts/out .audit/contracts/cache

@@ -208,7 +208,7 @@ contract InferenceRequests is Settling {
         bytes20 commitment = RequestHash.commit(CHAIN_ID, address(this), id, msg.sender, RequestHash.hashParams(params));
         RequestWord word = RequestWordLib.pack(feeGwei, deadline, commitment, delivery, quorum, params.batchable);
         bytes32 modelId = params.modelId;
-        if (state >> FILTER_SHIFT & filterMaskOf(modelId) != 0 && _takeTerms(id, modelId, quorum)) {
+        if (state >> FILTER_SHIFT & _filterMaskOf(modelId) != 0 && _takeTerms(id, modelId, quorum)) {
             word = word.withTerms();
         }
         _requests[id] = word;

@@ -353,15 +353,15 @@ contract CallbacksTest is Fixture {
         consumer = etched("meter", Bytecode.GAS_METER);
         fulfil(consumer, GAS_LIMIT, OUTPUT);
         CallbackClaim[] memory list = claims(1, consumer, GAS_LIMIT, OUTPUT);
-        uint256 least = leastGas(list);
+        uint256 least = leastGas(abi.encodeCall(results.deliver, (list)), 20_000_000);
         bytes memory data = abi.encodeCall(results.deliver, (list));
         (bool ok, bytes memory out) = address(results).call{gas: least - 1}(data);
         vm.assertFalse(ok);
         uint256 needed = uint256(GAS_LIMIT) + GAS_LIMIT / 63 + 10_000;
         vm.assertEq(bytes32(bytes4(out)), bytes32(IInferenceResults.InsufficientGas.selector));
-        vm.assertEq(word(out, 1), needed);
+        vm.assertEq(uint256(wordOf(out, 1)), needed);
         // Measured, and named, in the same place: what is left lies just below.
-        vm.assertTrue(word(out, 0) < needed && word(out, 0) + 100 > needed);
+        vm.assertTrue(uint256(wordOf(out, 0)) < needed && uint256(wordOf(out, 0)) + 100 > needed);
         expectOwed(1, consumer, GAS_LIMIT, OUTPUT, true);
         vm.assertEq(uint256(vm.load(consumer, 0)), 0);
         (ok,) = address(results).call{gas: least}(data);
@@ -670,27 +670,6 @@ contract CallbacksTest is Fixture {
     function eventOf(uint256 kind) private pure returns (bytes32) {
         if (kind < 3) return IInferenceResults.CallbackDelivered.selector;
         return kind < 6 ? IInferenceResults.CallbackFailed.selector : IInferenceResults.CallbackSkipped.selector;
-    }
-
-    /// @dev The least gas with which the call succeeds; leaves no trace.
-    function leastGas(CallbackClaim[] memory list) private returns (uint256 high) {
-        bytes memory data = abi.encodeCall(results.deliver, (list));
-        uint256 low = 0;
-        high = 20_000_000;
-        while (high - low > 1) {
-            uint256 middle = (low + high) / 2;
-            uint256 snapshot = vm.snapshotState();
-            (bool ok,) = address(results).call{gas: middle}(data);
-            vm.revertToState(snapshot);
-            if (ok) high = middle;
-            else low = middle;
-        }
-    }
-
-    function word(bytes memory out, uint256 index) private pure returns (uint256 value) {
-        assembly ("memory-safe") {
-            value := mload(add(add(out, 0x24), shl(5, index)))
-        }
     }
 
     function expectOwed(uint256 id, address from, uint32 gasLimit, bytes memory output, bool owed) private view {

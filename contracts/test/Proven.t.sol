@@ -190,7 +190,7 @@ contract ProvenTest is Fixture {
         ask(1);
         bytes memory data =
             abi.encodeCall(results.postProven, (only(provenGroup(first(1), itemOf(1, 1), new bytes[](1))), 0));
-        uint256 least = leastGas(data);
+        uint256 least = leastGas(data, 3_000_000);
         (bool ok, bytes memory out) = address(results).call{gas: least - 1}(data);
         vm.assertFalse(ok);
         vm.assertEq(bytes32(bytes4(out)), bytes32(IInferenceResults.InsufficientGas.selector));
@@ -603,26 +603,6 @@ contract ProvenTest is Fixture {
     function only(ProvenGroup memory g) private pure returns (ProvenGroup[] memory list) {
         list = new ProvenGroup[](1);
         list[0] = g;
-    }
-
-    /// @dev The least gas with which the call succeeds; leaves no trace.
-    function leastGas(bytes memory data) private returns (uint256 high) {
-        uint256 low;
-        high = 3_000_000;
-        while (high - low > 1) {
-            uint256 middle = (low + high) / 2;
-            uint256 snapshot = vm.snapshotState();
-            (bool ok,) = address(results).call{gas: middle}(data);
-            vm.revertToState(snapshot);
-            if (ok) high = middle;
-            else low = middle;
-        }
-    }
-
-    function wordOf(bytes memory out, uint256 index) private pure returns (bytes32 value) {
-        assembly ("memory-safe") {
-            value := mload(add(add(out, 0x24), shl(5, index)))
-        }
     }
 
     function stateHash() private view returns (bytes32) {

@@ -13,7 +13,8 @@ from typing import Any
 from indexer.database import Pool
 from indexer.types import Address, Hash32
 from inferd.protocol import calls
-from inferd.protocol.request import Commitment, Delivery, InputKind, ModelId, RequestParams
+from inferd.protocol.request import Commitment, Delivery, RequestParams
+from inferd.settlement.params import params_of
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
 
@@ -127,19 +128,7 @@ def _callback(row: Any) -> Callback:
         request_id=row["id"],
         commitment=row["commitment"],
         requester=row["requester"],
-        params=RequestParams(
-            model_id=ModelId(row["model_id"]),
-            max_tokens=row["max_tokens"],
-            # The commitment binds the deadline as submitted, whatever a cancellation made of it.
-            deadline_s=row["submitted_deadline_s"],
-            memory_mb=row["memory_mb"],
-            input=row["input"],
-            callback_gas_limit=row["callback_gas_limit"],
-            quorum=row["quorum"],
-            batchable=row["batchable"],
-            delivery=Delivery(row["delivery"]),
-            input_kind=InputKind(row["input_kind"]),
-        ),
+        params=params_of(row),
         digest=row["digest"],
         output=row["output"],
         suspect=row["suspect"],

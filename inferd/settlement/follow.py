@@ -40,12 +40,6 @@ from inferd.settlement.state import (
 
 _log = structlog.get_logger("settlement")
 _MAX_ACTIONS = 9
-_WAITS = {
-    "post": "r.status = 'pending' AND r.deadline_s >= $2",
-    "refund": "r.status = 'pending' AND r.deadline_s < $2",
-    "deliver": "r.status = 'fulfilled' AND r.callback_delivered_block IS NULL",
-}
-"""Which requests still wait for an intent of each kind, at a head whose timestamp is $2."""
 
 
 @dataclass(slots=True)
@@ -217,11 +211,15 @@ class Follower:
         """
         async with self._pool.acquire() as connection:
             fit: int = await connection.fetchval(
-                "SELECT count(*) FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"  # noqa: S608 - constants
-                f" AND r.commitment = i.commitment WHERE i.intent_id = $1 AND {_WAITS[intent.kind]}"
-                " AND $2::bigint IS NOT NULL",
+                "SELECT count(*) FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
+                " AND r.commitment = i.commitment WHERE i.intent_id = $1 AND CASE $3::text"
+                " WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $2"
+                " WHEN 'refund' THEN r.status = 'pending' AND r.deadline_s < $2"
+                " WHEN 'deliver' THEN r.status = 'fulfilled'"
+                "     AND r.callback_delivered_block IS NULL END",
                 intent.id,
                 sight.head.timestamp_s,
+                intent.kind,
             )
         return fit > 0 if intent.attempts else fit == len(intent.items) > 0
 

@@ -12,14 +12,8 @@ from dataclasses import dataclass, replace
 from indexer.database import Pool
 from indexer.types import Address, BlockRef, Hash32
 from inferd.protocol import calls
-from inferd.protocol.request import (
-    Commitment,
-    Delivery,
-    InputKind,
-    ModelId,
-    RequestParams,
-    params_hash,
-)
+from inferd.protocol.request import Commitment, params_hash
+from inferd.settlement.params import params_of
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
 from scheduler.model import GasModel
@@ -112,32 +106,17 @@ async def load_claims(
             list(FAULTS),
             least_fee_wei,
         )
-    claims = []
-    for row in rows:
-        params = RequestParams(
-            model_id=ModelId(row["model_id"]),
-            max_tokens=row["max_tokens"],
-            # The commitment binds the deadline as submitted, whatever a cancellation made of it.
-            deadline_s=row["submitted_deadline_s"],
-            memory_mb=row["memory_mb"],
-            input=row["input"],
-            callback_gas_limit=row["callback_gas_limit"],
-            quorum=row["quorum"],
-            batchable=row["batchable"],
-            delivery=Delivery(row["delivery"]),
-            input_kind=InputKind(row["input_kind"]),
+    return [
+        Claim(
+            row["id"],
+            row["commitment"],
+            row["requester"],
+            params_hash(params_of(row)),
+            row["fee_wei"],
+            row["suspect"],
         )
-        claims.append(
-            Claim(
-                row["id"],
-                row["commitment"],
-                row["requester"],
-                params_hash(params),
-                row["fee_wei"],
-                row["suspect"],
-            )
-        )
-    return claims
+        for row in rows
+    ]
 
 
 async def count_dust(pool: Pool, head: BlockRef, least_fee_wei: int) -> int:

@@ -40,7 +40,7 @@ abstract contract TermsBook is IModelTerms, Owned {
         if (terms.minQuorum > 1 || _outlast(terms)) {
             termsId = _terms.length;
             _terms.push(terms);
-            _noteModel(filterMaskOf(terms.modelId));
+            _noteModel(_filterMaskOf(terms.modelId));
         }
         _termsOfModel[terms.modelId] = termsId;
         emit ModelTermsSet(
@@ -63,7 +63,7 @@ abstract contract TermsBook is IModelTerms, Owned {
 
     /// @dev Which of the 128 places of the filter a model has. A model whose place is empty has no terms, which spares
     /// its requests the read of a cold slot.
-    function filterMaskOf(bytes32 modelId) internal pure returns (uint256) {
+    function _filterMaskOf(bytes32 modelId) internal pure returns (uint256) {
         return 1 << (uint256(modelId) % FILTER_PLACES);
     }
 

@@ -4,14 +4,13 @@ pragma solidity ^0.8.30;
 import {IInferenceConsumer} from "../interfaces/IInferenceConsumer.sol";
 import {Delivery, IInferenceRequests} from "../interfaces/IInferenceRequests.sol";
 import {CallbackClaim, CallbackSkipReason, IInferenceResults} from "../interfaces/IInferenceResults.sol";
+import {ExactGas} from "../lib/ExactGas.sol";
 import {RequestHash} from "../lib/RequestHash.sol";
 
 /// @title From an output to the contract that asked for it
 /// @dev The consumer is a stranger. It is called with nothing at stake: this contract holds no money, the right to be
 /// called was taken before, and what it returns is cut off.
 abstract contract Callbacks is IInferenceResults {
-    /// @dev Covers what is done between the check of the gas and the call.
-    uint256 private constant CALL_OVERHEAD_GAS = 10_000;
     uint256 private constant MAX_REASON_BYTES = 128;
 
     IInferenceRequests internal immutable REQUESTS;
@@ -63,9 +62,7 @@ abstract contract Callbacks is IInferenceResults {
     {
         if (consumer.code.length == 0) return (false, "");
         bytes memory data = abi.encodeCall(IInferenceConsumer.onInference, (id, output));
-        // A call gets at most 63/64 of the gas that is left (EIP-150): less than its limit without any sign of it.
-        uint256 gasNeeded = gasLimit + gasLimit / 63 + CALL_OVERHEAD_GAS;
-        if (gasleft() < gasNeeded) revert InsufficientGas(gasleft(), gasNeeded);
+        ExactGas.ensure(gasLimit);
         // Equivalent to `(ok, reason) = consumer.call{gas: gasLimit}(data)`, save that at most MAX_REASON_BYTES of what it
         // returns are copied. Memory-safe: `reason` is allocated at the free memory pointer.
         assembly ("memory-safe") {

@@ -5,13 +5,13 @@ import {IInferenceRequests} from "../interfaces/IInferenceRequests.sol";
 import {IInferenceResults} from "../interfaces/IInferenceResults.sol";
 import {IModelTerms, ModelTerms} from "../interfaces/IModelTerms.sol";
 import {IResultVerifier} from "../interfaces/IResultVerifier.sol";
+import {ExactGas} from "../lib/ExactGas.sol";
 import {Items} from "../lib/Items.sol";
 
 /// @title Which results of a group their models' verifiers accept
 abstract contract Proofs is IInferenceResults {
     /// @dev Enough for the pairings of a succinct proof, and a bound for a verifier that never ends.
     uint256 private constant VERIFIER_GAS = 1_000_000;
-    uint256 private constant CALL_OVERHEAD_GAS = 10_000;
 
     /// @return accepted the items, packed again without those whose proof was refused
     function _accepted(IInferenceRequests requests_, bytes calldata items, bytes[] calldata proofs)
@@ -52,8 +52,7 @@ abstract contract Proofs is IInferenceResults {
     /// @dev False also if the verifier reverts, has no code, or returns anything but one true word. Where it cannot be
     /// given its gas the whole post reverts, or an estimate would take the least gas at which every proof is refused.
     function _isTrue(address verifier, bytes memory question) private view returns (bool answer) {
-        uint256 gasNeeded = VERIFIER_GAS + VERIFIER_GAS / 63 + CALL_OVERHEAD_GAS;
-        if (gasleft() < gasNeeded) revert InsufficientGas(gasleft(), gasNeeded);
+        ExactGas.ensure(VERIFIER_GAS);
         // Memory-safe: scratch space only. Arguments are evaluated from the last to the first: the call precedes its
         // returned size.
         assembly ("memory-safe") {

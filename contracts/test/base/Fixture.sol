@@ -365,4 +365,27 @@ abstract contract Fixture is Test {
     function isSettled(uint256 id) internal view returns (bool) {
         return requests.settledWord(id >> 8) >> (id & 255) & 1 == 1;
     }
+
+    // Gas
+
+    /// @dev The least gas with which a call of the results contract succeeds, up to `high`; leaves no trace.
+    function leastGas(bytes memory data, uint256 high) internal returns (uint256) {
+        uint256 low;
+        while (high - low > 1) {
+            uint256 middle = (low + high) / 2;
+            uint256 snapshot = vm.snapshotState();
+            (bool ok,) = address(results).call{gas: middle}(data);
+            vm.revertToState(snapshot);
+            if (ok) high = middle;
+            else low = middle;
+        }
+        return high;
+    }
+
+    /// @dev An argument of a custom error, by its place behind the selector.
+    function wordOf(bytes memory out, uint256 index) internal pure returns (bytes32 value) {
+        assembly ("memory-safe") {
+            value := mload(add(add(out, 0x24), shl(5, index)))
+        }
+    }
 }

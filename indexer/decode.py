@@ -264,11 +264,13 @@ def _payment_held(topics: _Topics, data: bytes) -> ev.PaymentHeld:
         request_id=_stored_id(topics),
         commitment=left_aligned(data, 0, 20),
         digest=Hash32(word_at(data, 32)),
-        workers=tuple(_address(word) for word in words(data, 64, 224)),
-        owners=tuple(_address(word) for word in words(data, 96, 224)),
+        workers=tuple(_address(word) for word in words(data, 64, 288)),
+        owners=tuple(_address(word) for word in words(data, 96, 288)),
         payment_wei=_wei(data, 128),
-        bond_wei=_wei(data, 160),
-        disputable_until_s=unsigned(data, 192, 40),
+        poster=_address(word_at(data, 160)),
+        poster_wei=_wei(data, 192),
+        bond_wei=_wei(data, 224),
+        disputable_until_s=unsigned(data, 256, 40),
     )
 
 
@@ -350,7 +352,7 @@ _EVENTS: Final[tuple[tuple[str, str, int, _Decode], ...]] = (
     ("stakes", "StakeWithdrawn(address,address,uint256)", 3, _stake_withdrawn),
     (
         "disputes",
-        "PaymentHeld(uint256,bytes20,bytes32,address[],address[],uint256,uint256,uint40)",
+        "PaymentHeld(uint256,bytes20,bytes32,address[],address[],uint256,address,uint256,uint256,uint40)",
         2,
         _payment_held,
     ),

@@ -216,6 +216,8 @@ class PaymentHeld:
     workers: tuple[Address, ...]
     owners: tuple[Address, ...]
     payment_wei: Wei
+    poster: Address
+    poster_wei: Wei
     bond_wei: Wei
     disputable_until_s: int
 

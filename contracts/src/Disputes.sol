@@ -46,6 +46,8 @@ contract Disputes is IDisputes {
             held.workers,
             held.owners,
             held.paymentWei,
+            held.poster,
+            held.posterWei,
             held.bondWei,
             held.disputableUntil
         );
@@ -65,7 +67,7 @@ contract Disputes is IDisputes {
                 _cases[held.id].closed = true;
                 ++released;
                 emit PaymentReleased(held.id);
-                _payOwners(held, held.paymentWei);
+                _pay(held, held.paymentWei);
             }
         }
     }
@@ -97,13 +99,13 @@ contract Disputes is IDisputes {
             if (RequestHash.commit(CHAIN_ID, REQUESTS, held.id, requester, paramsHash) != held.commitment) {
                 revert CommitmentMismatch(held.id);
             }
-            ICredits(REQUESTS).transferCredit(requester, held.paymentWei);
+            ICredits(REQUESTS).transferCredit(requester, held.paymentWei + held.posterWei);
             ICredits(REQUESTS).transferCredit(disputer, held.bondWei);
             for (uint256 i; i < held.workers.length; ++i) {
                 slashedWei += STAKES.slashLoser(held.workers[i], held.bondWei, disputer);
             }
         } else {
-            _payOwners(held, held.paymentWei + held.bondWei);
+            _pay(held, held.paymentWei + held.bondWei);
         }
         emit DisputeRuled(held.id, upheld, disputer, slashedWei);
     }
@@ -115,7 +117,7 @@ contract Disputes is IDisputes {
         lapsed.closed = true;
         emit DisputeLapsed(held.id);
         ICredits(REQUESTS).transferCredit(lapsed.disputer, held.bondWei);
-        _payOwners(held, held.paymentWei);
+        _pay(held, held.paymentWei);
     }
 
     /// @inheritdoc IDisputes
@@ -158,13 +160,14 @@ contract Disputes is IDisputes {
         return _statusOf(_cases[id]);
     }
 
-    /// @dev As several workers share a payment: what does not divide goes to the first.
-    function _payOwners(Hold calldata held, uint256 amountWei) private {
-        uint256 shareWei = amountWei / held.owners.length;
+    /// @dev Of a result that stands. As several workers share a payment: what does not divide goes to the first.
+    function _pay(Hold calldata held, uint256 ownersWei) private {
+        uint256 shareWei = ownersWei / held.owners.length;
         for (uint256 i; i < held.owners.length; ++i) {
-            uint256 restWei = i == 0 ? amountWei % held.owners.length : 0;
+            uint256 restWei = i == 0 ? ownersWei % held.owners.length : 0;
             ICredits(REQUESTS).transferCredit(held.owners[i], shareWei + restWei);
         }
+        ICredits(REQUESTS).transferCredit(held.poster, held.posterWei);
     }
 
     function _disputed(Hold calldata held) private view returns (Case storage disputed) {

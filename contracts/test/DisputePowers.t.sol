@@ -24,7 +24,7 @@ contract DisputePowersTest is DisputesFixture {
         bytes32 paramsHash = hashOf(params());
         vm.prank(stranger);
         disputes.rule(held, true, requester, paramsHash);
-        vm.assertEq(requests.credits(requester), PAYMENT);
+        vm.assertEq(requests.credits(requester), FEE);
     }
 
     function testFuzz_RevertWhen_setArbiter_notTheRequestsOwner(address caller) public {
@@ -213,7 +213,7 @@ contract DisputePowersTest is DisputesFixture {
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeRuled(held.id, true, disputer, expectedWei);
         rule(held, true);
-        vm.assertEq(requests.credits(requester), held.paymentWei);
+        vm.assertEq(requests.credits(requester), held.paymentWei + held.posterWei);
         vm.assertEq(requests.credits(disputer), BOND + reporterWei);
         vm.assertEq(requests.credits(treasury) - treasuryBefore, expectedWei - reporterWei);
         vm.assertEq(requests.credits(address(disputes)), 0);
@@ -262,6 +262,7 @@ contract DisputePowersTest is DisputesFixture {
             uint256 shareWei = amountWei / count + (i == 0 ? amountWei % count : 0);
             vm.assertEq(requests.credits(held.owners[i]), shareWei);
         }
+        vm.assertEq(requests.credits(poster), held.posterWei);
         vm.assertEq(requests.credits(address(disputes)), 0);
         expectStatus(held, HoldStatus.CLOSED);
     }
@@ -294,6 +295,24 @@ contract DisputeAttacksTest is DisputesFixture {
         vm.assertEq(registry.activeOwner(worker), owner);
     }
 
+    /// @notice A worker that posts its own lie loses the poster's share with the rest, however small the bond.
+    function test_attack_workerPostsItsOwnLie() public {
+        ModelTerms memory terms = windowTerms(WINDOW);
+        terms.bondGwei = 1;
+        setTerms(terms);
+        uint256[] memory keys = new uint256[](1);
+        keys[0] = WORKER_KEY;
+        uint256 id = submit();
+        Hold memory held = holdOf(id, params(), keys, FEE);
+        (held.bondWei, held.poster) = (1 gwei, owner);
+        vm.assertEq(postProven(owner, provenGroup(keys, item(id), new bytes[](1))), 1);
+        vm.assertEq(requests.credits(owner), 0);
+        open(held);
+        rule(held, true);
+        vm.assertEq(requests.credits(requester), FEE);
+        vm.assertEq(requests.credits(owner), 0);
+    }
+
     /// @notice A worker who disputes its own result, so that no other can, loses to a ruling all the same.
     function test_attack_workerDisputesItself() public {
         Hold memory held = heldResult();
@@ -309,7 +328,7 @@ contract DisputeAttacksTest is DisputesFixture {
         requests.withdraw();
         vm.stopPrank();
         vm.assertEq(before - owner.balance, BOND - BOND / 10);
-        vm.assertEq(requests.credits(requester), PAYMENT);
+        vm.assertEq(requests.credits(requester), FEE);
     }
 
     /// @notice Nor does unstaking when the dispute shows up: the delay outlasts the ruling.

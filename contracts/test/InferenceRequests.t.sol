@@ -798,7 +798,9 @@ contract InferenceRequestsTest is Fixture {
         (address[] memory workers, address[] memory owners) = (new address[](1), new address[](1));
         (workers[0], owners[0]) = (vm.addr(keys[0]), ownerOf(keys[0]));
         bytes20 commitment = commitmentFor(1, requester, params());
-        holds[0] = Hold(1, commitment, digestOf(1), workers, owners, FEE * 9 / 10, 1 gwei, uint40(START + 60));
+        holds[0] = Hold(
+            1, commitment, digestOf(1), workers, owners, FEE * 9 / 10, poster, FEE / 10, 1 gwei, uint40(START + 60)
+        );
         vm.warp(START + 61);
         vm.assertEq(disputes.release(holds), 1);
         vm.assertEq(requests.credits(owners[0]), FEE * 9 / 10);

@@ -424,17 +424,23 @@ contract ProvenTest is Fixture {
         emit IInferenceRequests.InferenceFulfilled(1, workers[0], digestOf(1));
         vm.expectEmit(address(disputes));
         emit IDisputes.PaymentHeld(
-            1, commitment, digestOf(1), workers, owners, FEE * 9 / 10, 5 gwei, uint40(START + 17 + 1 hours)
+            1,
+            commitment,
+            digestOf(1),
+            workers,
+            owners,
+            FEE * 9 / 10,
+            poster,
+            FEE / 10,
+            5 gwei,
+            uint40(START + 17 + 1 hours)
         );
-        vm.expectEmit(address(requests));
-        emit IInferenceRequests.PosterPaid(poster, FEE / 10);
         vm.recordLogs();
         vm.assertEq(postProven(g), 1);
-        // No WorkerPaid among them.
-        vm.assertEq(vm.getRecordedLogs().length, 3);
-        vm.assertEq(requests.credits(address(disputes)), FEE * 9 / 10);
-        vm.assertEq(requests.credits(poster), FEE / 10);
-        vm.assertEq(requests.credits(owners[0]) + requests.credits(owners[1]), 0);
+        // Neither WorkerPaid nor PosterPaid among them.
+        vm.assertEq(vm.getRecordedLogs().length, 2);
+        vm.assertEq(requests.credits(address(disputes)), FEE);
+        vm.assertEq(requests.credits(poster) + requests.credits(owners[0]) + requests.credits(owners[1]), 0);
         vm.assertEq(uint256(disputes.statusOf(1)), uint256(HoldStatus.HELD));
         vm.assertTrue(isSettled(1));
     }
@@ -453,9 +459,9 @@ contract ProvenTest is Fixture {
             emit IInferenceRequests.WorkerPaid(vm.addr(keys[i]), ownerOf(keys[i]), 3, 3 * FEE * 9 / 20);
         }
         vm.expectEmit(address(requests));
-        emit IInferenceRequests.PosterPaid(poster, 5 * FEE / 10);
+        emit IInferenceRequests.PosterPaid(poster, 3 * FEE / 10);
         vm.assertEq(postProven(g), 5);
-        vm.assertEq(requests.credits(address(disputes)), 2 * FEE * 9 / 10);
+        vm.assertEq(requests.credits(address(disputes)), 2 * FEE);
         vm.assertEq(uint256(disputes.statusOf(1)), uint256(HoldStatus.HELD));
         vm.assertEq(uint256(disputes.statusOf(2)), uint256(HoldStatus.NONE));
         vm.assertEq(uint256(disputes.statusOf(3)), uint256(HoldStatus.HELD));
@@ -472,7 +478,7 @@ contract ProvenTest is Fixture {
         vm.assertEq(uint256(disputes.statusOf(1)), uint256(HoldStatus.NONE));
         vm.assertEq(postProven(provenGroup(first(1), itemOf(1, 1), proofsOf(1, 1))), 1);
         vm.assertEq(uint256(disputes.statusOf(1)), uint256(HoldStatus.HELD));
-        vm.assertEq(requests.credits(address(disputes)), FEE * 9 / 10);
+        vm.assertEq(requests.credits(address(disputes)), FEE);
     }
 
     function testFuzz_postProven_heldAsUnderItsTerms(uint256 feeGwei, uint256 bps, uint32 window, uint56 bondGwei)
@@ -502,12 +508,14 @@ contract ProvenTest is Fixture {
             workers,
             owners,
             feeGwei * 1 gwei - posterWei,
+            poster,
+            posterWei,
             uint256(bondGwei) * 1 gwei,
             uint40(START + window)
         );
         vm.assertEq(postProven(g), 1);
-        vm.assertEq(requests.credits(poster), posterWei);
-        vm.assertEq(requests.credits(address(disputes)), feeGwei * 1 gwei - posterWei);
+        vm.assertEq(requests.credits(poster), 0);
+        vm.assertEq(requests.credits(address(disputes)), feeGwei * 1 gwei);
     }
 
     function test_postProven_heldOnce() public {
@@ -517,7 +525,7 @@ contract ProvenTest is Fixture {
         bytes memory items = bytes.concat(itemOf(1, 1), itemOf(1, 1));
         vm.assertEq(postProven(provenGroup(first(1), items, new bytes[](2))), 1);
         vm.assertEq(postProven(provenGroup(first(1), items, new bytes[](2))), 0);
-        vm.assertEq(requests.credits(address(disputes)), FEE * 9 / 10);
+        vm.assertEq(requests.credits(address(disputes)), FEE);
     }
 
     // settleJoint

@@ -27,7 +27,9 @@ from inferd.chain.transact import Sender
 from inferd.protocol import calls
 from inferd.protocol.hold import Hold, HoldStatus
 
-_HELD = topic_of("PaymentHeld(uint256,bytes20,bytes32,address[],address[],uint256,uint256,uint40)")
+_HELD = topic_of(
+    "PaymentHeld(uint256,bytes20,bytes32,address[],address[],uint256,address,uint256,uint256,uint40)"
+)
 _OPENED = topic_of("DisputeOpened(uint256,address,uint40)")
 _RULED = topic_of("DisputeRuled(uint256,bool,address,uint256)")
 _LAPSED = topic_of("DisputeLapsed(uint256)")

@@ -159,6 +159,7 @@ def _lines(case: Case) -> Iterator[str]:
     held = case.held
     yield f"request    {held.request_id}: {_outcome(case)}"
     yield f"payment    {show_ether(held.payment_wei)}"
+    yield f"poster     {to_checksum_address(held.poster)}, {show_ether(held.poster_wei)}"
     yield f"bond       {show_ether(held.bond_wei)}"
     yield f"disputable until {held.disputable_until_s} (Unix time)"
     yield f"digest     0x{held.digest.hex()}"
@@ -188,6 +189,8 @@ def _body(case: Case) -> dict[str, Any]:
         "commitment": "0x" + held.commitment.hex(),
         "digest": "0x" + held.digest.hex(),
         "payment_wei": str(held.payment_wei),
+        "poster": to_checksum_address(held.poster),
+        "poster_wei": str(held.poster_wei),
         "bond_wei": str(held.bond_wei),
         "disputable_until_s": held.disputable_until_s,
         "workers": [to_checksum_address(worker) for worker in held.workers],

@@ -33,6 +33,10 @@ class Hold:
     owners: tuple[Address, ...]
     """Who is credited for each worker."""
     payment_wei: Wei
+    """What the owners share."""
+    poster: Address
+    poster_wei: Wei
+    """The poster's share of the fee."""
     bond_wei: Wei
     """What a dispute costs to open, and each worker who loses it."""
     disputable_until_s: int
@@ -47,6 +51,8 @@ class Hold:
             workers=event.workers,
             owners=event.owners,
             payment_wei=event.payment_wei,
+            poster=event.poster,
+            poster_wei=event.poster_wei,
             bond_wei=event.bond_wei,
             disputable_until_s=event.disputable_until_s,
         )
@@ -60,6 +66,8 @@ class Hold:
             [to_checksum_address(worker) for worker in self.workers],
             [to_checksum_address(owner) for owner in self.owners],
             self.payment_wei,
+            to_checksum_address(self.poster),
+            self.poster_wei,
             self.bond_wei,
             self.disputable_until_s,
         )

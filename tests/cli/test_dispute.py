@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from indexer.errors import ExitCode
-from tests.cli.stage import DEPLOYER, OWNER, REQUESTER, STRANGER, WORKER, Stage
+from tests.cli.stage import DEPLOYER, OWNER, POSTER, REQUESTER, STRANGER, WORKER, Stage
 from tests.cli.support import Cli
 
 FEE = 10**16
@@ -44,9 +44,13 @@ def test_a_held_payment_is_shown(held: Stage, cli: Cli) -> None:
     )
     assert said["workers"] == [held.address(WORKER)]
     assert said["owners"] == [held.address(OWNER)]
+    assert (said["poster"], said["poster_wei"]) == (held.address(POSTER), str(FEE - PAYMENT))
     assert said["disputer"] is None
     people = cli("dispute", "show", "1").stdout
-    assert people.startswith("request    1: held\npayment    0.008 ether\nbond       0.01 ether\n")
+    assert people.startswith(
+        "request    1: held\npayment    0.008 ether\n"
+        f"poster     {held.address(POSTER)}, 0.002 ether\nbond       0.01 ether\n"
+    )
 
 
 def test_what_nobody_disputed_is_released(held: Stage, cli: Cli) -> None:
@@ -58,7 +62,7 @@ def test_what_nobody_disputed_is_released(held: Stage, cli: Cli) -> None:
     done = cli("dispute", "release", "1", "--account", "stranger", "--json")
 
     assert json.loads(done.stdout)["released"] == [1]
-    assert held.credit_of(OWNER) == PAYMENT
+    assert (held.credit_of(OWNER), held.credit_of(POSTER)) == (PAYMENT, FEE - PAYMENT)
     assert shown(cli)["outcome"] == "released"
     cli("dispute", "release", "1").refused(ExitCode.CONFIGURATION, "is closed, not held")
     assert cli("withdraw", "text").stdout == "0.008 ether\n"
@@ -77,9 +81,9 @@ def test_an_upheld_dispute(held: Stage, cli: Cli) -> None:
     done = cli("dispute", "rule", "1", "--upheld", "--json")
 
     assert json.loads(done.stdout)["slashed_wei"] == str(BOND)
-    assert held.credit_of(REQUESTER) == PAYMENT
+    assert held.credit_of(REQUESTER) == FEE
     assert held.credit_of(STRANGER) == BOND + BOND // 10
-    assert held.credit_of(OWNER) == 0
+    assert (held.credit_of(OWNER), held.credit_of(POSTER)) == (0, 0)
     staked, unbonding, *_ = held.view("StakeManager", "stakeOf", held.address(WORKER))
     assert (staked, unbonding) == (STAKE - BOND, 0)
     assert shown(cli)["outcome"] == "dispute upheld, 0.01 ether slashed"
@@ -93,6 +97,7 @@ def test_a_rejected_dispute(held: Stage, cli: Cli) -> None:
     assert cli("dispute", "rule", "1", "--rejected").stdout == "rejected\n"
 
     assert held.credit_of(OWNER) == PAYMENT + BOND
+    assert held.credit_of(POSTER) == FEE - PAYMENT
     assert held.credit_of(REQUESTER) == 0
     assert shown(cli)["outcome"] == "dispute rejected"
 
@@ -106,7 +111,7 @@ def test_a_dispute_that_nobody_ruled_on(held: Stage, cli: Cli) -> None:
 
     assert cli("dispute", "close", "1").stdout == "the dispute of request 1 is over\n"
 
-    assert held.credit_of(OWNER) == PAYMENT
+    assert (held.credit_of(OWNER), held.credit_of(POSTER)) == (PAYMENT, FEE - PAYMENT)
     assert held.credit_of(REQUESTER) == BOND
     assert shown(cli)["outcome"] == "dispute lapsed"
     cli("dispute", "close", "1").refused(ExitCode.CONFIGURATION, "is closed, not disputed")

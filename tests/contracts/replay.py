@@ -178,7 +178,7 @@ class Replay:
 
     def _on_PaymentHeld(self, id_: int, *rest: Any) -> None:  # noqa: N802
         self.holds[id_] = HoldStatus.HELD
-        self.credits[self._disputes] += rest[4]
+        self.credits[self._disputes] += rest[4] + rest[6]
 
     def _on_PaymentReleased(self, id_: int) -> None:  # noqa: N802
         self.holds[id_] = HoldStatus.CLOSED

@@ -9,7 +9,11 @@ struct Hold {
     address[] workers;
     /// who is credited for each worker
     address[] owners;
+    /// what the owners share
     uint256 paymentWei;
+    /// who posted the result, and its share of the fee
+    address poster;
+    uint256 posterWei;
     /// what a dispute costs to open, and each worker who loses it
     uint256 bondWei;
     /// last block timestamp, in seconds, at which the result can be disputed
@@ -31,9 +35,10 @@ enum HoldSkipReason {
 
 /// @title Disputes
 /// @notice Holds the payments of results whose model has a dispute window, and what becomes of them.
-/// @dev The money itself is credit of this contract in `ICredits`. Bond and payment go to the workers' owners if the
-/// result stands; if it falls, the payment goes back to the requester, the bond to the disputer, and each worker is
-/// slashed by up to the bond. Nobody's silence can keep money here: see `release` and `close`.
+/// @dev The money itself is credit of this contract in `ICredits`. If the result stands, payment and bond go to the
+/// workers' owners and the poster gets its share; if it falls, the whole fee goes back to the requester, the bond to the
+/// disputer, and each worker is slashed by up to the bond. The poster's share waits too, or a worker that posts its own
+/// lie would keep it. Nobody's silence can keep money here: see `release` and `close`.
 interface IDisputes {
     event PaymentHeld(
         uint256 indexed id,
@@ -42,6 +47,8 @@ interface IDisputes {
         address[] workers,
         address[] owners,
         uint256 paymentWei,
+        address poster,
+        uint256 posterWei,
         uint256 bondWei,
         uint40 disputableUntil
     );
@@ -73,7 +80,7 @@ interface IDisputes {
     function open(Hold calldata held) external payable;
     /// @notice Rules on a dispute. Only the arbiter, in time.
     /// @param upheld whether the disputer was right
-    /// @param requester who gets the payment back in that case
+    /// @param requester who gets the fee back in that case
     /// @param paramsHash opens the request's commitment, with the requester
     function rule(Hold calldata held, bool upheld, address requester, bytes32 paramsHash) external;
     /// @notice Ends a dispute on which nobody ruled in time; anyone may.

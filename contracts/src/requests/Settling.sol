@@ -36,6 +36,7 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         uint256 settled;
         /// results whose payment is not held back
         uint256 paid;
+        /// their fees
         uint256 feesGwei;
         /// what every worker gets
         uint256 shareWei;
@@ -101,7 +102,7 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         uint256 count = items.length / Items.BYTES;
         for (uint256 i; i < count; ++i) {
             (uint256 id, bytes20 commitment, bytes32 digest) = Items.itemAt(items, i);
-            _settleJoint(id, commitment, digest, workers, owners, proven, tally);
+            _settleJoint(id, commitment, digest, workers, owners, poster, proven, tally);
         }
         if (tally.paid != 0) {
             for (uint256 i; i < workers.length; ++i) {
@@ -253,6 +254,7 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         bytes32 digest,
         address[] memory workers,
         address[] memory owners,
+        address poster,
         bool proven,
         Tally memory tally
     ) private {
@@ -267,12 +269,12 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
         _keep(id, word.delivery(), commitment, digest);
         emit InferenceFulfilled(id, workers[0], digest);
         ++tally.settled;
-        tally.feesGwei += word.feeGwei();
         uint256 paymentWei = word.feeGwei() * (MAX_BPS - POSTER_BPS) * WEI_PER_GWEI_BPS;
         if (word.isUnderTerms()) {
             ModelTerms memory terms = _termsFor(id);
             if (terms.disputeWindow != 0) {
-                tally.heldWei += paymentWei;
+                uint256 feeWei = word.feeGwei() * WEI_PER_GWEI;
+                tally.heldWei += feeWei;
                 DISPUTES.hold(
                     Hold({
                         id: id,
@@ -281,6 +283,8 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
                         workers: workers,
                         owners: owners,
                         paymentWei: paymentWei,
+                        poster: poster,
+                        posterWei: feeWei - paymentWei,
                         bondWei: terms.bondGwei * WEI_PER_GWEI,
                         disputableUntil: uint40(block.timestamp + terms.disputeWindow)
                     })
@@ -289,6 +293,7 @@ abstract contract Settling is TermsBook, Credits, RequestStore {
             }
         }
         ++tally.paid;
+        tally.feesGwei += word.feeGwei();
         tally.shareWei += paymentWei / workers.length;
         // A remainder, and nobody's dice.
         // slither-disable-next-line weak-prng

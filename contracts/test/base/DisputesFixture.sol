@@ -67,6 +67,8 @@ abstract contract DisputesFixture is Fixture {
             held.owners[i] = registry.workerOf(held.workers[i]).owner;
         }
         held.paymentWei = feeWei - feeWei * requests.posterBps() / 10_000;
+        held.poster = poster;
+        held.posterWei = feeWei - held.paymentWei;
         held.bondWei = BOND;
         held.disputableUntil = uint40(block.timestamp) + WINDOW;
     }
@@ -112,7 +114,7 @@ abstract contract DisputesFixture is Fixture {
         return abi.decode(abi.encode(held), (Hold));
     }
 
-    /// @dev The hold with one of its nine parts altered.
+    /// @dev The hold with one of its eleven parts altered.
     function altered(Hold memory held, uint256 part, uint256 by) internal pure returns (Hold memory out) {
         out = copyOf(held);
         if (part == 0) out.commitment = bytes20(uint160(held.commitment) ^ uint160(1 << by % 160));
@@ -123,6 +125,8 @@ abstract contract DisputesFixture is Fixture {
         else if (part == 5) out.bondWei = held.bondWei ^ (1 << by % 256);
         else if (part == 6) out.disputableUntil = held.disputableUntil ^ uint40(1 << by % 40);
         else if (part == 7) out.owners = twice(held.owners[0]);
+        else if (part == 8) out.poster = address(uint160(held.poster) ^ uint160(1 << by % 160));
+        else if (part == 9) out.posterWei = held.posterWei ^ (1 << by % 256);
         else out.workers = twice(held.workers[0]);
     }
 

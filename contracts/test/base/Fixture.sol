@@ -356,9 +356,13 @@ abstract contract Fixture is Test {
     }
 
     function postProven(ProvenGroup memory only) internal returns (uint256) {
+        return postProven(poster, only);
+    }
+
+    function postProven(address by, ProvenGroup memory only) internal returns (uint256) {
         ProvenGroup[] memory list = new ProvenGroup[](1);
         list[0] = only;
-        vm.prank(poster);
+        vm.prank(by);
         return results.postProven(list, 0);
     }
 

@@ -246,7 +246,7 @@ abstract contract Books is Fixture {
     function readDisputes(Vm.Log memory log) private {
         if (log.topics[0] == IDisputes.PaymentHeld.selector) {
             ++seen[Seen.HELD];
-            saidCreditsWei += word(log.data, 4);
+            saidCreditsWei += word(log.data, 4) + word(log.data, 6);
         } else if (log.topics[0] == IDisputes.ReleaseSkipped.selector) {
             ++seen[Seen.RELEASE_SKIPPED];
         }

@@ -92,8 +92,9 @@ abstract contract Checks is Books {
         for (uint256 i; i < holds.length; ++i) {
             GhostHold storage h = holds[i];
             require(disputes.statusOf(h.held.id) == h.status, "state of a hold");
-            if (h.status == HoldStatus.HELD) sumWei += h.held.paymentWei;
-            if (h.status == HoldStatus.DISPUTED) sumWei += h.held.paymentWei + h.held.bondWei;
+            uint256 feeWei = h.held.paymentWei + h.held.posterWei;
+            if (h.status == HoldStatus.HELD) sumWei += feeWei;
+            if (h.status == HoldStatus.DISPUTED) sumWei += feeWei + h.held.bondWei;
         }
         require(requests.credits(address(disputes)) == sumWei, "credit of disputes");
         require(seen[Seen.HELD] == holds.length, "holds that were said");

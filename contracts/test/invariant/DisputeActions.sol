@@ -95,17 +95,19 @@ abstract contract DisputeActions is Books {
     }
 
     function uphold(GhostHold storage h, address requester_) private {
-        ghostCredits[address(disputes)] -= h.held.paymentWei + h.held.bondWei;
-        give(requester_, h.held.paymentWei);
+        uint256 feeWei = h.held.paymentWei + h.held.posterWei;
+        ghostCredits[address(disputes)] -= feeWei + h.held.bondWei;
+        give(requester_, feeWei);
         give(h.disputer, h.held.bondWei);
         for (uint256 i; i < h.held.workers.length; ++i) {
             takeStake(workers[placeOf[h.held.workers[i]]], h.held.bondWei, h.disputer);
         }
     }
 
-    function pay(GhostHold storage h, uint256 amountWei) private {
-        ghostCredits[address(disputes)] -= amountWei;
-        giveShares(h.held.owners, amountWei);
+    function pay(GhostHold storage h, uint256 ownersWei) private {
+        ghostCredits[address(disputes)] -= ownersWei + h.held.posterWei;
+        giveShares(h.held.owners, ownersWei);
+        give(h.held.poster, h.held.posterWei);
     }
 
     /// @dev Mostly the latest that is in that state and still, or no longer, in time, if there is any near.

@@ -200,7 +200,6 @@ abstract contract PostActions is Books {
         g.end = End.FULFILLED;
         g.digest = digest;
         uint256 posterWei = g.feeWei * BPS / 10_000;
-        give(d.poster, posterWei);
         if (d.proven) ++seen[Seen.FULFILLED_PROVEN];
         if (d.keys.length > 1) ++seen[Seen.FULFILLED_JOINTLY];
         if (g.delivery == Delivery.STORED) ++seen[Seen.FULFILLED_STORED];
@@ -209,10 +208,11 @@ abstract contract PostActions is Books {
             g.owed = true;
         }
         if (t.window == 0) {
+            give(d.poster, posterWei);
             giveShares(d.owners, g.feeWei - posterWei);
             return;
         }
-        give(address(disputes), g.feeWei - posterWei);
+        give(address(disputes), g.feeWei);
         GhostHold storage h = holds.push();
         h.status = HoldStatus.HELD;
         h.held = Hold({
@@ -222,6 +222,8 @@ abstract contract PostActions is Books {
             workers: d.signers,
             owners: d.owners,
             paymentWei: g.feeWei - posterWei,
+            poster: d.poster,
+            posterWei: posterWei,
             bondWei: uint256(t.bondGwei) * 1 gwei,
             disputableUntil: uint40(block.timestamp) + t.window
         });

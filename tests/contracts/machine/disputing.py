@@ -28,6 +28,8 @@ class Disputing(Base):
                 hold._replace(workers=(*hold.workers[::-1], cast.BOB)),
                 hold._replace(owners=(cast.BOB, *hold.owners[1:])),
                 hold._replace(payment=hold.payment + 1),
+                hold._replace(poster=cast.ALICE if hold.poster == cast.BOB else cast.BOB),
+                hold._replace(poster_cut=hold.poster_cut + 1),
                 hold._replace(bond=hold.bond + 1),
                 hold._replace(disputable_until=hold.disputable_until - 1),
                 hold._replace(disputable_until=0),

@@ -104,7 +104,7 @@ class Governing(Base):
         commitment = requests[0].commitment if requests else bytes(20)
         item = id_.to_bytes(8, "big") + commitment + bytes(32)
         group = words(Address(signer), cast.BOB, len(item)) + item
-        hold = (id_, commitment, bytes(32), workers, workers, 1, 1, self.model.now)
+        hold = (id_, commitment, bytes(32), workers, workers, 1, cast.BOB, 1, 1, self.model.now)
         role, function, arguments = draw.one(
             [
                 ("requests", "settle", (group, cast.BOB)),

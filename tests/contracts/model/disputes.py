@@ -33,7 +33,7 @@ class Disputes:
 
     def hold(self, hold: Hold) -> None:
         self.all[hold.id] = Case(hold, HoldStatus.HELD)
-        self._model.credits.add(self._here, hold.payment)
+        self._model.credits.add(self._here, hold.payment + hold.poster_cut)
         self._model.emit("disputes", "PaymentHeld", *hold)
 
     def release(self, tx: Tx, holds: list[Hold]) -> int:
@@ -48,7 +48,7 @@ class Disputes:
                 self._model.emit("disputes", "ReleaseSkipped", hold.id, OneOf(tuple(reasons)))
                 continue
             self._close(hold)
-            self._pay_owners(hold, hold.payment)
+            self._pay(hold, hold.payment)
             self._model.emit("disputes", "PaymentReleased", hold.id)
             released += 1
         return released
@@ -80,12 +80,12 @@ class Disputes:
         self._close(hold)
         slashed = 0
         if upheld:
-            self._model.credits.move(self._here, requester, hold.payment)
+            self._model.credits.move(self._here, requester, hold.payment + hold.poster_cut)
             self._model.credits.move(self._here, disputer, hold.bond)
             for worker in hold.workers:
                 slashed += self._model.stakes.slash_loser(worker, hold.bond, disputer)
         else:
-            self._pay_owners(hold, hold.payment + hold.bond)
+            self._pay(hold, hold.payment + hold.bond)
         self._model.emit("disputes", "DisputeRuled", hold.id, upheld, disputer, slashed)
 
     def close(self, tx: Tx, hold: Hold) -> None:
@@ -96,7 +96,7 @@ class Disputes:
         refuse_if_any(errors)
         disputer = self.all[hold.id].disputer
         self._close(hold)
-        self._pay_owners(hold, hold.payment)
+        self._pay(hold, hold.payment)
         self._model.credits.move(self._here, disputer, hold.bond)
         self._model.emit("disputes", "DisputeLapsed", hold.id)
 
@@ -121,6 +121,7 @@ class Disputes:
             raise Refused([("NotHeld", hold.id)])
         self.all[hold.id] = replace(self.all[hold.id], status=HoldStatus.CLOSED)
 
-    def _pay_owners(self, hold: Hold, amount: int) -> None:
-        for owner, share in zip(hold.owners, shared(amount, len(hold.owners)), strict=True):
+    def _pay(self, hold: Hold, for_owners: int) -> None:
+        for owner, share in zip(hold.owners, shared(for_owners, len(hold.owners)), strict=True):
             self._model.credits.move(self._here, owner, share)
+        self._model.credits.move(self._here, hold.poster, hold.poster_cut)

@@ -49,14 +49,14 @@ class Settling:
             model.requests.all[item.id] = replace(request, digest=item.digest)
             model.emit("requests", "InferenceFulfilled", item.id, workers[0], item.digest)
             cut = request.fee * model.poster_bps // 10_000
-            for_poster += cut
             payment = request.fee - cut
             if request.terms.dispute_window:
                 until = now + request.terms.dispute_window
                 bond = request.terms.bond_gwei * GWEI
-                model.disputes.hold(Hold(*item, workers, owners, payment, bond, until))
+                model.disputes.hold(Hold(*item, workers, owners, payment, poster, cut, bond, until))
                 continue
             paid_results += 1
+            for_poster += cut
             for place, share in enumerate(shared(payment, len(workers))):
                 shares[workers[place]] += share
         for worker, owner in zip(workers, owners, strict=True):

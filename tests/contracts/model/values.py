@@ -131,6 +131,8 @@ class Hold(NamedTuple):
     workers: tuple[Address, ...]
     owners: tuple[Address, ...]
     payment: int
+    poster: Address
+    poster_cut: int
     bond: int
     disputable_until: int
 

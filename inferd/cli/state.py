@@ -87,7 +87,9 @@ def _index_line(index: IndexView) -> str:
 def _settlement_line(settlement: SettlementView) -> str:
     balance = "unknown" if settlement.balance_wei is None else f"{settlement.balance_wei} wei"
     paused = f", paused: {settlement.paused_reason}" if settlement.paused_reason else ""
+    owed = f", {settlement.callbacks_owed} callbacks owed" if settlement.callbacks_owed else ""
     return (
         f"{settlement.poster} holds {balance}, {settlement.ready} results ready,"
-        f" {settlement.in_flight} transactions in flight, {settlement.confirmed} confirmed{paused}"
+        f" {settlement.in_flight} transactions in flight, {settlement.confirmed} confirmed"
+        f"{owed}{paused}"
     )

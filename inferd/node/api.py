@@ -93,8 +93,10 @@ def build_api(state: ApiState) -> FastAPI:
     @app.get("/v1/requests/{request_id}/why")
     async def request_why(request_id: int) -> WhyView:
         """One plain sentence on where the request is, and what can be done."""
-        posting = state.status.posting if state.status else ""
-        return why(await _request(state, request_id), posting)
+        view = await _request(state, request_id)
+        return (
+            why(view, state.status.posting, state.status.delivering) if state.status else why(view)
+        )
 
     @app.get("/v1/results/{request_id}")
     async def result(request_id: int) -> ResultView:

@@ -148,6 +148,10 @@ class SettlementView(_View):
     ready: int
     paused_reason: str | None
     confirmed: int
+    callbacks_owed: int
+    """Contracts that are still to be called with their outputs."""
+    delivering: str
+    """Why some of them are not called now; empty where all are."""
 
 
 class StatusView(_View):

@@ -32,3 +32,6 @@ RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], reg
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
 TX_IN_FLIGHT = Gauge("inferd_tx_in_flight", "Transactions not yet mined", registry=REGISTRY)
 RESULTS_READY = Gauge("inferd_results_ready", "Results that wait to be posted", registry=REGISTRY)
+CALLBACKS_OWED = Gauge(
+    "inferd_callbacks_owed", "Consumers that wait to be called", registry=REGISTRY
+)

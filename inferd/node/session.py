@@ -170,6 +170,7 @@ class Session:
                 priority_fee_wei=self.settlement.status.tip_wei,
             ),
             now_s=time.time(),
+            max_gas=self._node.settings.posting.max_gas,
         )
 
     async def _monitor(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery, InputKind
-from inferd.settlement.callbacks import delivery_gas
+from inferd.settlement.delivery_gas import delivery_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.postable import POSTABLE
 from inferd.workers.leases import FailureKind, failure_words
@@ -72,6 +72,8 @@ class RoundInputs:
     gas: GasModel
     rules: Rules
     now_s: float
+    max_gas: int
+    """Of a transaction of this operator."""
 
 
 async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot | None:
@@ -95,7 +97,7 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
             gas_limit=cursor["gas_limit"],
         ),
         now_s=inputs.now_s,
-        requests=tuple(_request(row) for row in rows),
+        requests=tuple(_request(row, min(inputs.max_gas, cursor["gas_limit"])) for row in rows),
         workers=inputs.workers,
         gas=inputs.gas,
         rules=_on_blocks(inputs.rules, interval_s),
@@ -120,7 +122,14 @@ def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | Non
     return None
 
 
-def _request(row: Any) -> PendingRequest:
+def _request(row: Any, max_gas: int) -> PendingRequest:
+    delivery = (
+        Delivery(row["delivery"]),
+        row["callback_gas_limit"],
+        row["input_bytes"],
+        row["max_tokens"],
+    )
+    lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
         tenant=TenantId(row["requester"]),
@@ -135,11 +144,6 @@ def _request(row: Any) -> PendingRequest:
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
-        unsupported=unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"]),
-        delivery_gas=delivery_gas(
-            Delivery(row["delivery"]),
-            row["callback_gas_limit"],
-            row["input_bytes"],
-            row["max_tokens"],
-        ),
+        unsupported=lacking or undeliverable(*delivery, max_gas),
+        delivery_gas=delivery_gas(*delivery),
     )

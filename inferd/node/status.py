@@ -69,11 +69,17 @@ class StatusReader:
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
+        metrics.CALLBACKS_OWED.set(settlement.callbacks_owed)
 
     @property
     def posting(self) -> str:
         """The newest posting decision in one sentence; empty while there is none."""
         return self.session.settlement.status.posting if self.session else ""
+
+    @property
+    def delivering(self) -> str:
+        """Why callbacks wait, in words; empty while none does."""
+        return self.session.settlement.status.delivering if self.session else ""
 
     async def read(self) -> StatusView:
         """Whatever can be told now; without a database the counts are empty."""
@@ -135,6 +141,8 @@ class StatusReader:
             ready=status.ready,
             paused_reason=status.paused_reason,
             confirmed=status.confirmed_transactions,
+            callbacks_owed=status.callbacks_owed,
+            delivering=status.delivering,
         )
 
 

@@ -46,10 +46,11 @@ _CALLBACK_ACTIONS: dict[CallbackState, str] = {
 }
 
 
-def why(view: RequestView, posting: str = "") -> WhyView:
+def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     """One plain sentence on where a request is, and what can be done.
 
-    `posting` is the newest posting decision in words, which a computed result waits for.
+    `posting` is the newest posting decision in words, which a computed result waits for;
+    `delivering` says why callbacks wait, where some do.
     """
     named = view.sentence is not None and view.state in {
         RequestState.WAITING,
@@ -68,6 +69,8 @@ def why(view: RequestView, posting: str = "") -> WhyView:
     if view.callback is not None:
         sentence = f"{sentence} {_CALLBACKS[view.callback].format(**dict(view))}"
         next_action = _CALLBACK_ACTIONS.get(view.callback, next_action)
+    if view.callback is CallbackState.OWED and delivering:
+        sentence = f"{sentence} {delivering}"
     return WhyView(
         id=view.id, state=view.state, reason=reason, sentence=sentence, next_action=next_action
     )

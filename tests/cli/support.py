@@ -163,6 +163,8 @@ def status_body(**changes: Any) -> dict[str, Any]:
             "ready": 1,
             "paused_reason": None,
             "confirmed": 2,
+            "callbacks_owed": 3,
+            "delivering": "",
         },
     }
     return body | changes

@@ -38,7 +38,7 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         "requests   3 fulfilled, 1 pending",
         f"worker     text {ADDRESS} markov: available, 1 of 2 busy, 3 done, 0 failed",
         f"posting    {ADDRESS} holds 1000000000000000000001 wei, 1 results ready,"
-        " 0 transactions in flight, 2 confirmed",
+        " 0 transactions in flight, 2 confirmed, 3 callbacks owed",
     ]
 
 

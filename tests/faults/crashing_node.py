@@ -17,7 +17,9 @@ from typing import Any
 import indexer.rpc.client
 import indexer.store
 import inferd.node.rounds
+import inferd.settlement.launch
 import inferd.settlement.outbox
+import inferd.settlement.signing
 import inferd.workers.dispatch
 import inferd.workers.local
 from inferd.cli import main
@@ -47,6 +49,23 @@ def wrap(
             die()
         returned = await real(*arguments, **named)
         if when(returned):
+            die()
+        return returned
+
+    setattr(owner, name, wrapped)
+
+
+def wrap_delivery(owner: Any, name: str, *, before: bool = False) -> None:
+    """The same where the function is about a delivery: told by the `kind` of an argument."""
+    real: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    @functools.wraps(real)
+    async def wrapped(*arguments: Any, **named: Any) -> Any:
+        delivers = any(getattr(one, "kind", None) == "deliver" for one in arguments)
+        if delivers and before:
+            die()
+        returned = await real(*arguments, **named)
+        if delivers:
             die()
         return returned
 
@@ -84,7 +103,16 @@ POINTS: dict[str, Callable[[], None]] = {
     "mined_recorded": lambda: wrap(inferd.settlement.outbox.Outbox, "mark_mined"),
 }
 
+DELIVERY_POINTS: dict[str, Callable[[], None]] = {
+    "delivery_decided": lambda: wrap_delivery(inferd.settlement.outbox.Outbox, "plan", before=True),
+    "delivery_planned": lambda: wrap_delivery(inferd.settlement.outbox.Outbox, "plan"),
+    "delivery_signed": lambda: wrap_delivery(inferd.settlement.signing.Signing, "first"),
+    "delivery_sent": lambda: wrap_delivery(inferd.settlement.launch.Launcher, "launch"),
+    "delivery_mined": lambda: wrap_delivery(inferd.settlement.outbox.Outbox, "close", before=True),
+    "delivery_closed": lambda: wrap_delivery(inferd.settlement.outbox.Outbox, "close"),
+}
+
 
 if __name__ == "__main__":
-    POINTS[sys.argv.pop(1)]()
+    (POINTS | DELIVERY_POINTS)[sys.argv.pop(1)]()
     main()

@@ -10,7 +10,8 @@ import pytest
 from eth_utils.crypto import keccak
 
 from indexer.database import connect
-from tests.faults.crashing_node import POINTS
+from tests.consumers import CALLBACK_FEE_WEI, delivered_events, diary_of, until_callback
+from tests.faults.crashing_node import DELIVERY_POINTS, POINTS
 from tests.harness import FEE_WEI, OWNER, POSTER, System, address
 
 _FULFILLED = "0x" + keccak(text="InferenceFulfilled(uint256,address,bytes32)").hex()
@@ -34,6 +35,28 @@ async def test_killed_at(point: str, world: System, empty_database: str) -> None
     await assert_no_nonce_gap(world, empty_database)
 
 
+@pytest.mark.parametrize("point", DELIVERY_POINTS)
+async def test_killed_between_settlement_and_delivery(
+    point: str, world: System, empty_database: str
+) -> None:
+    doomed = world.start_node("node", empty_database, program=(_LAUNCHER, point))
+    await doomed.until_ready()
+    diary = await diary_of(world)
+    request_id = await diary.ask()
+    assert await asyncio.to_thread(doomed.process.wait, 60) == -signal.SIGKILL
+
+    node = world.start_node("node", empty_database)
+    await node.until_ready()
+    await until_callback(node, request_id, "delivered")
+    await _until_no_live_intent(empty_database)
+    assert node.stop() == 0
+
+    assert await diary.answer(request_id)
+    assert await delivered_events(world, request_id) == 1
+    await assert_each_settled_once(world, [request_id], CALLBACK_FEE_WEI)
+    await assert_no_nonce_gap(world, empty_database)
+
+
 async def _until_no_live_intent(database: str) -> None:
     connection = await connect(database)
     try:
@@ -44,7 +67,7 @@ async def _until_no_live_intent(database: str) -> None:
         await connection.close()
 
 
-async def assert_each_settled_once(world: System, ids: list[int]) -> None:
+async def assert_each_settled_once(world: System, ids: list[int], fee_wei: int = FEE_WEI) -> None:
     """One event each, and credits to the wei."""
     logs = await world.rpc.request(
         "eth_getLogs",
@@ -59,7 +82,7 @@ async def assert_each_settled_once(world: System, ids: list[int]) -> None:
     )
     assert sorted(int(log["topics"][1], 16) for log in logs) == ids
     credits_wei = await world.credit_wei(POSTER) + await world.credit_wei(OWNER)
-    assert credits_wei == len(ids) * FEE_WEI
+    assert credits_wei == len(ids) * fee_wei
 
 
 async def assert_no_nonce_gap(world: System, database: str) -> None:

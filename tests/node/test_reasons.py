@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferd.node.api_models import RequestState, RequestView
+from inferd.node.api_models import CallbackState, RequestState, RequestView
 from inferd.node.health import PROBLEMS, problem
 from inferd.node.why import NEXT_ACTIONS, why
 from inferd.settlement.settings import PausedReason
@@ -61,6 +61,13 @@ def test_an_expired_refusal_keeps_its_reason() -> None:
     told = why(view(RequestState.EXPIRED, "model_unknown", "Nobody serves it."))
     assert (told.reason, told.sentence) == ("model_unknown", "Nobody serves it.")
     assert told.next_action == NEXT_ACTIONS[RequestState.EXPIRED]
+
+
+@pytest.mark.parametrize("state", CallbackState)
+def test_what_a_callback_waits_for_is_said_while_it_is_owed(state: CallbackState) -> None:
+    settled = view(RequestState.SETTLED).model_copy(update={"callback": state})
+    told = why(settled, delivering="1 callback not made: gas is dear.")
+    assert told.sentence.endswith("gas is dear.") == (state is CallbackState.OWED)
 
 
 @pytest.mark.parametrize("code", PROBLEMS)

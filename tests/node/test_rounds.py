@@ -116,6 +116,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             gas=GasModel(45_000, 14_000, 5_500),
             rules=Rules(poster_bps=2_000, expected_batch=1),
             now_s=time.time(),
+            max_gas=15_000_000,
         )
 
     yield House(

@@ -91,7 +91,7 @@ async def post(pool: Pool, worker: Address, *, live: bool, outcome: str | None) 
 
 async def seen(pool: Pool, inclusion_s: float = 3.0) -> Snapshot:
     rules = Rules(poster_bps=1_000, inclusion_s=inclusion_s)
-    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S))
+    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S), 15_000_000)
     async with pool.acquire() as connection:
         snapshot = await load_snapshot(connection, inputs)
     assert snapshot is not None
@@ -129,6 +129,31 @@ async def test_what_is_in_a_transaction_is_not_computed_again(chain: Pool) -> No
     await post(chain, WORKER, live=True, outcome=None)
     await chain.execute("UPDATE chain.worker SET enabled = false")
     assert (await seen(chain)).requests == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ("delivery = 2, callback_gas_limit = 8000000", None),
+        ("delivery = 2, max_tokens = 15000", "with 120000 bytes of input and output"),
+        ("callback_gas_limit = 8000000, max_tokens = 15000, delivery = 0", None),
+    ],
+)
+async def test_a_callback_that_fits_in_no_transaction_is_turned_away(
+    chain: Pool, changed: str, words: str | None
+) -> None:
+    await chain.execute(f"UPDATE chain.request SET {changed}")
+    (request,) = (await seen(chain)).requests
+    assert (request.unsupported is None) == (words is None)
+    assert (words or "") in (request.unsupported or "")
+
+
+async def test_no_transaction_has_more_gas_than_a_block(chain: Pool) -> None:
+    await chain.execute("UPDATE chain.request SET delivery = 2, callback_gas_limit = 3000000")
+    await chain.execute("UPDATE chain.cursor SET gas_limit = 3000000")
+    (request,) = (await seen(chain)).requests
+    assert request.unsupported is not None
+    assert "where a transaction has 3000000 at most" in request.unsupported
 
 
 @pytest.mark.parametrize(("interval_s", "inclusion_s"), [(1, 3.0), (2, 4.0), (12, 24.0)])

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from eth_utils.address import to_checksum_address
-from hypothesis import given
-from hypothesis import strategies as st
 
-from indexer.types import Address, Hash32
-from inferd.protocol.request import Commitment, Delivery, ModelId, RequestParams
-from inferd.settlement.callbacks import Callback, delivery_gas, fitting
+from inferd.protocol.request import Delivery
+from inferd.settlement.delivery_gas import delivery_gas
 from tests.settlement.world import World
 
 REVERT_CODE = "0x60006000fd"
@@ -91,36 +88,6 @@ async def test_somebody_else_delivered_first(world: World) -> None:
     await world.deliver_by_a_stranger(diary, request_id)
     await world.tick(settlement, 6)
     assert {intent["kind"] for intent in await world.intents()} == {"post"}
-
-
-def callback(number: int, gas: int, size: int, *, suspect: bool) -> Callback:
-    params = RequestParams(
-        ModelId(bytes(32)), 0, 1, 0, b"", callback_gas_limit=gas, delivery=Delivery.CALLBACK
-    )
-    return Callback(
-        number,
-        Commitment(bytes(20)),
-        Address(bytes(20)),
-        params,
-        Hash32(bytes(32)),
-        b"x" * size,
-        suspect,
-    )
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 8_000_000), st.integers(0, 5_000), st.booleans()), max_size=9)
-)
-def test_fitting__any__within_the_gas_and_one_suspect_alone(
-    drawn: list[tuple[int, int, bool]],
-) -> None:
-    callbacks = [callback(i, gas, size, suspect=bad) for i, (gas, size, bad) in enumerate(drawn)]
-    chosen = fitting(callbacks, 16_777_216)
-    assert sum(one.gas for one in chosen) <= 16_777_216
-    assert bool(chosen) == bool(callbacks)
-    if any(one.suspect for one in chosen):
-        assert len(chosen) == 1
-        assert all(one.suspect for one in callbacks)
 
 
 def test_delivery_gas__grows_with_what_is_asked() -> None:

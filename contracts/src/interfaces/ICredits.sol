@@ -11,6 +11,7 @@ interface ICredits {
 
     error NothingToWithdraw(address account);
     error InsufficientCredit(uint256 creditWei, uint256 amountWei);
+    /// @notice The receiver refused, or is the zero address.
     error TransferFailed(address to, uint256 amountWei);
     error CreditToNobody();
 

@@ -9,7 +9,7 @@ struct Hold {
     address[] workers;
     /// who is credited for each worker
     address[] owners;
-    /// what the owners share
+    /// what the owners share; where a dispute is rejected, as one sum with the bond
     uint256 paymentWei;
     /// who posted the result, and its share of the fee
     address poster;

@@ -50,7 +50,7 @@ struct RequestParams {
     uint40 deadline;
     /// memory a worker must have, in MB; 0 = any
     uint32 memoryMb;
-    /// gas given to the consumer's callback, up to `MAX_CALLBACK_GAS`; 0 unless delivery is CALLBACK
+    /// gas given to the consumer's callback, 1 to `MAX_CALLBACK_GAS` with delivery CALLBACK; 0 with others
     uint32 callbackGasLimit;
     /// how many different workers must agree, 1 to 15; 1 = any single one
     uint8 quorum;
@@ -103,11 +103,14 @@ interface IInferenceRequests is ICredits, IModelTerms, IOwned {
     /// @notice The deadline now in force, after its requester asked to cancel.
     event CancelRequested(uint256 indexed id, uint40 deadline);
     event InferenceFulfilled(uint256 indexed id, address worker, bytes32 digest);
+    /// @notice An item was passed over. Of several reasons the first of ALREADY_SETTLED, UNKNOWN_ID, COMMITMENT_MISMATCH,
+    /// EXPIRED, QUORUM_MISMATCH and TERMS_APPLY is told.
     event ResultSkipped(uint256 indexed id, SkipReason reason);
     event RequestRefunded(uint256 indexed id, address indexed requester, uint256 amountWei);
     event RefundSkipped(uint256 indexed id, SkipReason reason);
     /// @notice One worker's share of one group: `results` results for `amountWei`, credited to `owner`.
     event WorkerPaid(address indexed worker, address owner, uint256 results, uint256 amountWei);
+    /// @notice The poster's share of a run of groups with one signature, or of another group; none for nothing.
     event PosterPaid(address poster, uint256 amountWei);
     event PausedSet(bool paused);
 

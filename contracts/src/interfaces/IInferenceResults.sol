@@ -56,7 +56,8 @@ interface IInferenceResults {
     event GroupSkipped(uint256 indexed groupIndex, GroupSkipReason reason);
     /// @notice Merkle root of the scheduler's decisions since the poster's last one.
     event DecisionsAnchored(bytes32 indexed root, address poster);
-    /// @notice The verifier of the model's terms did not accept the proof; the item was passed over.
+    /// @notice The verifier of the model's terms did not accept the proof; the item was passed over, whatever else would
+    /// have been against it.
     event ProofRejected(uint256 indexed id, address indexed verifier);
     event CallbackDelivered(uint256 indexed id, address indexed consumer);
     /// @notice The consumer reverted or ran out of its gas; it can be called again.
@@ -72,6 +73,8 @@ interface IInferenceResults {
     function post(ResultGroup[] calldata groups, bytes32 decisionsRoot) external returns (uint256 settled);
 
     /// @notice As `post`, with proofs: the only way for requests under a model's terms, open to others too.
+    /// @dev Each verifier gets exactly 1,000,000 gas; where that cannot be given, the whole call reverts with
+    /// `InsufficientGas`.
     function postProven(ProvenGroup[] calldata groups, bytes32 decisionsRoot) external returns (uint256 settled);
 
     /// @notice Hands outputs to the contracts that asked with delivery CALLBACK; anyone who has the outputs may.

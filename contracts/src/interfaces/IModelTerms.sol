@@ -34,7 +34,8 @@ interface IModelTerms {
     error BondZero();
     error QuorumOutOfRange(uint256 quorum, uint256 atLeast, uint256 atMost);
 
-    /// @notice Sets a model's terms for requests to come; all zero takes them away. Only the owner.
+    /// @notice Sets a model's terms for requests to come. Terms without a verifier, without a window and with a least quorum
+    /// of 0 or 1 take them away, whatever the bond. Only the owner.
     /// @return termsId counts up from 1; 0 if there are none now
     function setModelTerms(ModelTerms calldata terms) external returns (uint256 termsId);
     /// @notice The terms that a request submitted now would get; all zero = none.

@@ -45,7 +45,7 @@ interface IStakeManager {
         address indexed signer, uint256 amountWei, uint256 stakedWei, uint256 unbondingWei, uint40 withdrawableAt
     );
     event StakeWithdrawn(address indexed signer, address indexed to, uint256 amountWei);
-    /// @notice `amountWei` was taken; `stakedWei` and `unbondingWei` are left.
+    /// @notice `amountWei` was taken, 0 where nothing was left; `stakedWei` and `unbondingWei` are left.
     event Slashed(
         address indexed signer, address indexed reporter, uint256 amountWei, uint256 stakedWei, uint256 unbondingWei
     );
@@ -56,7 +56,9 @@ interface IStakeManager {
     error AmountZero();
     error InsufficientStake(uint256 stakedWei, uint256 amountWei);
     error StillBonded(uint256 withdrawableAt, uint256 timestamp);
+    /// @notice Staked and unbonding together would not fit 96 bits.
     error StakeTooLarge(uint256 amountWei);
+    /// @notice The receiver refused, or is the zero address.
     error TransferFailed(address to, uint256 amountWei);
     error Barred(address signer);
     error NotDisputes(address caller);
@@ -78,7 +80,8 @@ interface IStakeManager {
     /// or not, and it can never stake again. Anyone may; once per worker.
     /// @return amountWei what was taken; the caller is credited its share
     function slashEquivocation(SignedItem calldata one, SignedItem calldata other) external returns (uint256 amountWei);
-    /// @notice Takes up to `atMostWei` from a worker who lost a dispute, unbonding or not. Only the disputes contract.
+    /// @notice Takes up to `atMostWei` from a worker who lost a dispute: of its stake first, then of what is unbonding. Only
+    /// the disputes contract.
     function slashLoser(address signer, uint256 atMostWei, address reporter) external returns (uint256 amountWei);
 
     function registry() external view returns (address);

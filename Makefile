@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export INFERD_CACHE_DIR ?= $(CURDIR)/.cache
 
-.PHONY: setup demo test lint test-contracts test-python test-deep coverage audit artifacts lock clean
+.PHONY: setup demo test lint test-contracts test-python test-deep coverage audit prove artifacts lock clean
 
 setup: .venv/.installed node_modules/.installed
 
@@ -57,6 +57,20 @@ audit: setup .venv-audit/.installed
 	.venv-audit/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-audit.lock
 	touch $@
 
+# Halmos, in its own environment: properties for all arguments. The solvers come with it; HOME, because it makes a folder there
+# and prefers a solver from it. A warning, as of a loop that was cut short, must not pass for a proof.
+prove: setup .venv-prove/.installed
+	mkdir -p .prove
+	cd contracts && PATH="$(CURDIR)/node_modules/.bin:$(CURDIR)/.venv-prove/bin:$$PATH" HOME="$(CURDIR)/.prove" \
+		FOUNDRY_PROFILE=prove halmos --forge-build-out out/prove --loop 16 --no-status \
+		--solver-timeout-assertion 5m > $(CURDIR)/.prove/log 2>&1; \
+		status=$$?; cat $(CURDIR)/.prove/log; ! grep -q WARNING $(CURDIR)/.prove/log && exit $$status
+
+.venv-prove/.installed: requirements-prove.lock
+	$(PYTHON) -m venv .venv-prove
+	.venv-prove/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-prove.lock
+	touch $@
+
 artifacts: setup
 	$(BIN)/inferd compile
 
@@ -66,6 +80,8 @@ lock:
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 	echo "slither-analyzer==0.11.6" | uv pip compile - --generate-hashes --universal --python-version 3.11 \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements-audit.lock
+	echo "halmos==0.3.3" | uv pip compile - --generate-hashes --universal --python-version 3.11 \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements-prove.lock
 
 clean:
-	rm -rf .venv .venv-audit .audit node_modules .cache .inferd contracts/out contracts/cache
+	rm -rf .venv .venv-audit .audit .venv-prove .prove node_modules .cache .inferd contracts/out contracts/cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -17,20 +18,28 @@ from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
 from inferd.node.postgres import EmbeddedPostgres
 
 _TEMPLATE = "inferd_template"
+_TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A temporary folder of this run's own.
+
+    The common one is closed to others by the next pytest of the same user, and as root the servers
+    in it run as another user.
+    """
+    if _TEMP_ROOT not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True)
+        os.environ[_TEMP_ROOT] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    """One server per test process, fast instead of crash-safe.
-
-    Not below pytest's own temporary folder: the next pytest of the same user closes that to others,
-    and as root the server runs as another user.
-    """
-    with tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True) as folder:
-        server = EmbeddedPostgres(Path(folder), durable=False)
-        server.ensure_running()
-        yield server
-        server.stop()
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """One server per test process, fast instead of crash-safe."""
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False)
+    server.ensure_running()
+    yield server
+    server.stop()
 
 
 def database_url(server: EmbeddedPostgres, name: str) -> str:

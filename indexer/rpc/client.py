@@ -109,11 +109,15 @@ class Rpc:
         data: bytes,
         block: BlockRef | StateTag = "latest",
         sender: Address | None = None,
+        gas: int | None = None,
     ) -> bytes:
-        """eth_call, pinned by hash (EIP-1898) to a BlockRef. A revert is an RpcError with data."""
+        """eth_call, pinned by hash (EIP-1898) to a BlockRef, with a gas limit or as much as the
+        node allows. A revert is an RpcError with data."""
         message = {"to": wire.to_hex(to), "data": wire.to_hex(data)}
         if sender is not None:
             message["from"] = wire.to_hex(sender)
+        if gas is not None:
+            message["gas"] = hex(gas)
         where = {"blockHash": wire.to_hex(block.hash)} if isinstance(block, BlockRef) else block
         return await self._call("eth_call", [message, where], wire.parse_octets)
 

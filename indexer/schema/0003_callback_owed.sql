@@ -1,4 +1,3 @@
--- Consumers that nobody has called yet, oldest first: few, among ever more that are done.
+-- Consumers that still have to be called, oldest first: few, among ever more that are done.
 CREATE INDEX request_callback_owed ON chain.request (settled_block, id)
-    WHERE status = 'fulfilled' AND delivery = 2
-        AND callback_delivered_block IS NULL AND callback_failures = 0;
+    WHERE status = 'fulfilled' AND delivery = 2 AND callback_delivered_block IS NULL;

@@ -86,7 +86,7 @@ class Ruled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Payments that went to their workers' owners."""
+    """Payments that went to workers' owners and posters."""
 
     request_ids: tuple[int, ...]
     tx_hash: Hash32
@@ -167,7 +167,7 @@ async def close_dispute(sender: Sender, contracts: Contracts, request_id: int) -
 
 
 async def release(sender: Sender, contracts: Contracts, request_ids: Sequence[int]) -> Released:
-    """Pays what was not disputed in time to the workers' owners; anyone may.
+    """Pays what was not disputed in time to workers' owners and posters; anyone may.
 
     Raises NothingHeld, DisputeOver, DisputeTooEarly and what `Sender.send` raises.
     """

@@ -96,8 +96,9 @@ def rule_command(
 ) -> None:
     """Rule on a dispute, as its arbiter.
 
-    Upheld: the requester gets the payment back, the disputer the bond, and each
-    worker loses up to the bond. Rejected: payment and bond go to the workers' owners.
+    Upheld: the requester gets the whole fee back, the disputer the bond, and each
+    worker loses up to the bond. Rejected: payment and bond go to the workers' owners, the
+    poster's share to the poster.
 
     Example: inferd dispute rule 7 --upheld
     """
@@ -142,7 +143,7 @@ def release_command(
     account: AccountOption = "requester",
     as_json: JsonOption = False,
 ) -> None:
-    """Pay what nobody disputed in time to the workers' owners, who `withdraw` it.
+    """Pay what nobody disputed in time to workers' owners and poster, who `withdraw` it.
 
     Example: inferd dispute release 7 8 9
     """

@@ -12,9 +12,10 @@ import structlog
 from indexer.database import Pool
 from indexer.types import ZERO_HASH, Address, BlockRef, Hash32
 from inferd.protocol import calls
-from inferd.protocol.request import Commitment
+from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas, fits
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
@@ -46,6 +47,8 @@ class StoredResult:
     signature: CompactSignature
     """Over a group of this one item."""
     ready: ReadyResult
+    deliverable: bool
+    """False where it is for a contract and fits in no transaction to it."""
 
     def outbox_item(self) -> Item:
         return Item(self.item.request_id, self.item.commitment, self.worker)
@@ -67,16 +70,20 @@ class DecisionsToAnchor:
 
 
 async def load_ready(
-    pool: Pool, head: BlockRef, settings: SettlementSettings
+    pool: Pool, head: BlockRef, settings: SettlementSettings, *, price_wei: int, max_gas: int
 ) -> list[StoredResult]:
     """All that the contract would take now, nearest deadlines first, then what came first.
 
     That is: of workers that are enabled and staked, and not given up. A request can have several.
-    One that failed in a transaction before travels alone, so that it can spoil no other.
+    One that failed in a transaction before travels alone, so that it can spoil no other. Where the
+    result is for a contract, `price_wei` a gas of its delivery comes off what it earns, and
+    `max_gas` is what a transaction has at most.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable,"  # noqa: S608 - constants
+            "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable, r.delivery,"  # noqa: S608 - constants
+            " r.callback_gas_limit,"
+            " octet_length(r.input) + octet_length(n.output) AS content_bytes,"
             " n.worker, n.digest, n.signature, owned.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
             " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
@@ -98,17 +105,21 @@ async def load_ready(
     for row in rows:
         worker: Address = row["worker"]
         commitment: Commitment = row["commitment"]
+        callback = (row["callback_gas_limit"], row["content_bytes"])
+        to_contract = row["delivery"] == Delivery.CALLBACK
+        delivery_wei = (DELIVER_GAS + claim_gas(*callback)) * price_wei if to_contract else 0
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
             fee_wei=row["fee_wei"],
-            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
+            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings) - delivery_wei,
             deadline_s=row["deadline_s"],
             computed_at_s=row["computed_at_s"],
             batchable=row["batchable"] and not row["suspect"],
         )
         item = ResultItem(row["id"], commitment, row["digest"])
-        found.append(StoredResult(item, worker, row["signature"], ready))
+        deliverable = not to_contract or fits(*callback, max_gas)
+        found.append(StoredResult(item, worker, row["signature"], ready, deliverable))
     return found
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from indexer.database import Pool
 from indexer.types import Address
@@ -16,17 +15,60 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery, RequestParams
 from inferd.protocol.result import digest_of
 from inferd.settlement.delivery_gas import (
+    CLAIM_BYTES_SQL,
+    CLAIM_GAS_SQL,
     DELIVER_GAS,
     MAX_DELIVER_BYTES,
-    claim_bytes,
-    claim_gas,
 )
 from inferd.settlement.params import params_of
-from inferd.settlement.receipts import FAULTS
+from inferd.settlement.receipts import CALLBACK_FAILED_OUTCOME, FAULTS
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 
 _BPS = 10_000
+_MOST_COUNTED = 10_000
+
+# Not: what is under way, what was given up, and what was tried here and failed, which is left to
+# whoever wants it called again. That somebody else's try failed says nothing: it may have been
+# made to. Both shares of a fee are earned where they came to this operator.
+_OWED = f"""
+    FROM (
+        SELECT *, {CLAIM_BYTES_SQL} AS claim_bytes, {CLAIM_GAS_SQL} AS gas,
+               CASE WHEN posted THEN poster_wei ELSE 0 END
+               + CASE WHEN owned THEN fee_wei - poster_wei ELSE 0 END AS earned_wei
+        FROM (
+            SELECT r.id, r.commitment, r.settled_block, r.callback_gas_limit, r.fee_wei,
+                   octet_length(r.input) + o.bytes AS content_bytes,
+                   div(r.fee_wei * $1, {_BPS}) AS poster_wei,
+                   w.owner = ANY($2::bytea[]) AS owned,
+                   EXISTS (SELECT FROM node.tx_attempt WHERE hash = r.settled_tx_hash) AS posted,
+                   EXISTS (SELECT FROM node.tx_item
+                           WHERE request_id = r.id AND commitment = r.commitment
+                             AND worker IS NULL AND outcome = ANY($3::text[])) AS suspect
+            FROM chain.request r
+            CROSS JOIN LATERAL (
+                SELECT octet_length(output) AS bytes FROM node.result n
+                WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
+                LIMIT 1
+            ) o
+            LEFT JOIN chain.worker w ON w.signer = r.worker
+            WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
+              AND r.callback_delivered_block IS NULL
+              AND NOT EXISTS (SELECT FROM node.tx_item i
+                              WHERE i.request_id = r.id AND i.commitment = r.commitment
+                                AND (i.live OR (i.worker IS NULL AND i.outcome
+                                     IN ('abandoned', '{CALLBACK_FAILED_OUTCOME}'))))
+        ) asked
+    ) owed
+"""  # noqa: S608 - constants
+_FITS = f"{DELIVER_GAS} + gas <= $4 AND claim_bytes <= {MAX_DELIVER_BYTES}"
+_PAYS = f"({DELIVER_GAS} + gas) * $5::numeric <= earned_wei"
+_SELECT = f"SELECT * {_OWED} WHERE {_FITS} AND {_PAYS} ORDER BY settled_block, id LIMIT $6"
+_COUNT = f"""
+    SELECT count(*) AS owed, count(*) FILTER (WHERE NOT fits) AS too_large,
+           count(*) FILTER (WHERE fits AND NOT pays) AS too_dear
+    FROM (SELECT {_FITS} AS fits, {_PAYS} AS pays {_OWED} LIMIT $6) counted
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +77,13 @@ class Owed:
 
     request_id: int
     commitment: Commitment
-    callback_gas_limit: int
-    content_bytes: int
-    """Of input and output."""
+    claim_bytes: int
+    gas: int
+    """What its delivery takes at most, beside the transaction's own."""
     earned_wei: int
     """By this operator, of the request's fee."""
     suspect: bool
     """It was in a transaction that failed, maybe because of it."""
-
-    @property
-    def gas(self) -> int:
-        """What its delivery takes at most, beside the transaction's own."""
-        return claim_gas(self.callback_gas_limit, self.content_bytes)
 
     def outbox_item(self) -> Item:
         return Item(self.request_id, self.commitment, None)
@@ -80,92 +117,64 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What is called next, and how many are not, for which reason."""
+class Waiting:
+    """How many are owed, up to ten thousand, and how many of them are not called now."""
 
-    batch: tuple[Owed, ...] = ()
-    too_large: int = 0
+    owed: int
+    too_large: int
     """No transaction holds them."""
-    too_dear: int = 0
+    too_dear: int
     """Their gas costs more than they earned."""
-    unfunded: int = 0
-    """The balance does not pay for them."""
 
 
-def choose(owed: Sequence[Owed], limits: Limits) -> Choice:
-    """The oldest that are worth their gas, as many as one transaction holds. Pure.
+def choose(owed: Sequence[Owed], limits: Limits) -> tuple[Owed, ...]:
+    """The oldest that the balance pays for, as many as one transaction holds. Pure.
 
     The gas limit of a delivery is a bound and no estimate, since a consumer can tell an estimate
-    from a transaction. One that may have spoilt a transaction travels alone, after the others.
+    from a transaction. One that may have spoilt a transaction travels alone. One that does not fit
+    beside the others is passed over: it is the first of the next.
     """
-    fitting, too_large, too_dear = [], 0, 0
-    for one in owed:
-        gas = DELIVER_GAS + one.gas
-        if gas > limits.max_gas or claim_bytes(one.content_bytes) > MAX_DELIVER_BYTES:
-            too_large += 1
-        elif gas * limits.price_wei > one.earned_wei:
-            too_dear += 1
-        else:
-            fitting.append(one)
-    trusted = [one for one in fitting if not one.suspect]
-    batch = _packed(trusted or fitting[:1], limits)
-    return Choice(batch, too_large, too_dear, 0 if batch else len(fitting))
-
-
-def _packed(owed: Sequence[Owed], limits: Limits) -> tuple[Owed, ...]:
-    """One that does not fit beside the others is passed over: it is the first of the next."""
     batch: list[Owed] = []
     gas_left = min(limits.max_gas, limits.free_gas) - DELIVER_GAS
     bytes_left = MAX_DELIVER_BYTES
     for one in owed:
         if len(batch) == limits.max_callbacks:
             break
-        size = claim_bytes(one.content_bytes)
-        if one.gas <= gas_left and size <= bytes_left:
-            batch.append(one)
-            gas_left -= one.gas
-            bytes_left -= size
+        if one.gas > gas_left or one.claim_bytes > bytes_left or (one.suspect and batch):
+            continue
+        batch.append(one)
+        if one.suspect:
+            break
+        gas_left -= one.gas
+        bytes_left -= one.claim_bytes
     return tuple(batch)
 
 
-async def load_owed(pool: Pool, limit: int, settings: SettlementSettings) -> list[Owed]:
-    """Those whose output is here and that nobody has tried yet; oldest first.
-
-    One that failed is left to whoever wants it called again: its gas was paid for once.
-    """
+async def load_owed(
+    pool: Pool, limits: Limits, settings: SettlementSettings, limit: int
+) -> list[Owed]:
+    """Those that fit in a transaction and earned their gas, and whose output is here; oldest
+    first."""
     async with pool.acquire() as connection:
-        rows = await connection.fetch(
-            "SELECT r.id, r.commitment, r.callback_gas_limit, r.fee_wei, w.owner,"  # noqa: S608 - constants
-            " octet_length(r.input) + o.bytes AS content_bytes,"
-            " EXISTS (SELECT 1 FROM node.tx_attempt WHERE hash = r.settled_tx_hash) AS posted,"
-            " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
-            "     AND commitment = r.commitment AND worker IS NULL"
-            "     AND outcome = ANY($2::text[])) AS suspect"
-            " FROM chain.request r CROSS JOIN LATERAL"
-            "     (SELECT octet_length(output) AS bytes FROM node.result n"
-            "      WHERE n.request_id = r.id AND n.commitment = r.commitment"
-            "      AND n.digest = r.digest LIMIT 1) o"
-            " LEFT JOIN chain.worker w ON w.signer = r.worker"
-            f" WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}"
-            " AND r.callback_delivered_block IS NULL AND r.callback_failures = 0"
-            " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
-            "     AND i.commitment = r.commitment"
-            "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))"
-            " ORDER BY r.settled_block, r.id LIMIT $1",
-            limit,
-            list(FAULTS),
-        )
+        rows = await connection.fetch(_SELECT, *_arguments(limits, settings), limit)
     return [
         Owed(
             request_id=row["id"],
             commitment=row["commitment"],
-            callback_gas_limit=row["callback_gas_limit"],
-            content_bytes=row["content_bytes"],
-            earned_wei=_earned_wei(row["fee_wei"], row["owner"], row["posted"], settings),
+            claim_bytes=row["claim_bytes"],
+            gas=row["gas"],
+            earned_wei=int(row["earned_wei"]),
             suspect=row["suspect"],
         )
         for row in rows
     ]
+
+
+async def count_waiting(pool: Pool, limits: Limits, settings: SettlementSettings) -> Waiting:
+    """All whose output is here."""
+    async with pool.acquire() as connection:
+        (row,) = await connection.fetch(_COUNT, *_arguments(limits, settings), _MOST_COUNTED)
+    return Waiting(row["owed"], row["too_large"], row["too_dear"])
 
 
 async def load_callbacks(pool: Pool, owed: Sequence[Owed]) -> list[Callback]:
@@ -190,8 +199,6 @@ def deliver_calldata(callbacks: Sequence[Callback]) -> bytes:
     return calls.deliver([(c.owed.request_id, c.requester, c.params, c.output) for c in callbacks])
 
 
-def _earned_wei(fee_wei: int, owner: Any, posted: bool, settings: SettlementSettings) -> int:
-    """Both shares of the fee, each where it came to this operator."""
-    poster_wei = fee_wei * settings.poster_bps // _BPS
-    owner_wei = fee_wei - poster_wei if owner in settings.own_accounts else 0
-    return owner_wei + (poster_wei if posted else 0)
+def _arguments(limits: Limits, settings: SettlementSettings) -> tuple[object, ...]:
+    own = list(settings.own_accounts)
+    return settings.poster_bps, own, list(FAULTS), limits.max_gas, limits.price_wei

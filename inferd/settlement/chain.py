@@ -34,6 +34,7 @@ class ChainRpc(Protocol):
         data: bytes,
         block: BlockRef | Literal["latest", "pending"] = "latest",
         sender: Address | None = None,
+        gas: int | None = None,
     ) -> bytes: ...
 
     async def balance(self, address: Address) -> Wei: ...

@@ -10,9 +10,10 @@ from indexer.database import Pool
 from indexer.types import Contracts
 from inferd.settlement.callbacks import (
     Callback,
-    Choice,
     Limits,
+    Waiting,
     choose,
+    count_waiting,
     deliver_calldata,
     load_callbacks,
     load_owed,
@@ -23,13 +24,13 @@ from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, gas_cap
 from inferd.settlement.records import Draft
-from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.settings import SettlementSettings, SettlementStatus
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
 _MOST_CALLBACKS = 50
-_LOOKED_AT = 100 * _MOST_CALLBACKS
-"""More than one transaction takes, so that those that wait do not hide the others."""
+_LOOKED_AT = 10 * _MOST_CALLBACKS
+"""More than one transaction takes, so that held ones do not hide the others."""
 
 
 class Deliverer:
@@ -50,44 +51,31 @@ class Deliverer:
 
     async def deliver(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
-        number = sight.head.number
-        found = await load_owed(self._pool, _LOOKED_AT, self._settings)
-        self._status.callbacks_owed = len(found)
-        self._status.delivering = ""
-        if not found:
-            self._holds.keep_only(())
-            return False
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
-        if fees is None:
-            self._status.noticed = self._status.noticed or PausedReason.GAS_PRICE_OVER_CAP
-            self._status.delivering = "Callbacks wait: gas costs more than the cap."
-            return False
+        settings, number = self._settings, sight.head.number
+        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, settings.fee_caps())
+        max_gas = gas_cap(settings.max_gas, sight)
+        limits = Limits(
+            max_gas=max_gas,
+            free_gas=sight.free_wei // fees.max_fee_wei if fees and fees.max_fee_wei else max_gas,
+            price_wei=sight.next_base_fee_wei + (fees.priority_fee_wei if fees else 0),
+            max_callbacks=_MOST_CALLBACKS,
+        )
+        waiting = await count_waiting(self._pool, limits, settings)
+        self._status.callbacks_owed = waiting.owed
+        found = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._holds.keep_only(one.outbox_item() for one in found)
         fresh = [one for one in found if not self._holds.holds(one.outbox_item(), number)]
-        choice = choose(
-            fresh,
-            Limits(
-                max_gas=gas_cap(self._settings.max_gas, sight),
-                free_gas=sight.free_wei // fees.max_fee_wei,
-                price_wei=sight.next_base_fee_wei + fees.priority_fee_wei,
-                max_callbacks=_MOST_CALLBACKS,
-            ),
+        chosen = choose(fresh, limits) if fees is not None else ()
+        self._status.delivering = _said(
+            waiting,
+            capped=len(fresh) if fees is None else 0,
+            held=len(found) - len(fresh),
+            unfunded=len(fresh) if fees is not None and not chosen else 0,
         )
-        self._tell(choice)
-        owed = await self._owed(await load_callbacks(self._pool, choice.batch), sight)
+        if fees is None or not chosen:
+            return False
+        owed = await self._owed(await load_callbacks(self._pool, chosen), sight)
         return await self._launch(owed, fees, sight)
-
-    def _tell(self, choice: Choice) -> None:
-        if choice.unfunded:
-            self._status.noticed = self._status.noticed or PausedReason.INSUFFICIENT_FUNDS
-        waiting = (
-            (choice.too_dear, "gas costs more than their fees earned"),
-            (choice.too_large, "they fit in no transaction of this node"),
-            (choice.unfunded, "the poster's balance does not pay for them"),
-        )
-        self._status.delivering = " ".join(
-            f"{count(number, 'callback')} not made: {why}." for number, why in waiting if number
-        )
 
     async def _owed(self, callbacks: Sequence[Callback], sight: Sight) -> list[Callback]:
         """Those that the contract would call at the head; the others are held back.
@@ -108,15 +96,13 @@ class Deliverer:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
-            estimate = await self._launcher.estimate(call)
-            if estimate is not None and estimate <= gas:
+            if await self._launcher.passes(call, gas, sight):
                 return await self._launcher.launch(
-                    self._draft(callbacks, call, gas, estimate, fees, sight), fees, sight
+                    _draft(callbacks, call, gas, fees, sight), fees, sight
                 )
             _log.warning(
                 "delivery_refused",
-                estimated_gas=estimate,
-                most_gas=gas,
+                gas_limit=gas,
                 trace_ids=[callback.owed.outbox_item().trace_id for callback in callbacks],
             )
             if len(callbacks) == 1:
@@ -124,26 +110,31 @@ class Deliverer:
             callbacks = callbacks[: len(callbacks) // 2]
         return False
 
-    def _draft(
-        self,
-        callbacks: Sequence[Callback],
-        call: Call,
-        gas: int,
-        estimate: int,
-        fees: Fees,
-        sight: Sight,
-    ) -> Draft:
-        return Draft(
-            kind="deliver",
-            target=call.target,
-            calldata=call.calldata,
-            gas_limit=gas,
-            items=tuple(callback.owed.outbox_item() for callback in callbacks),
-            reason="owed",
-            inputs={
-                "callbacks": len(callbacks),
-                "estimated_gas": estimate,
-                "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei),
-                "earned_wei": sum(callback.owed.earned_wei for callback in callbacks),
-            },
-        )
+
+def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
+    """Why callbacks are not made now, a clause for each reason; empty where all are."""
+    reasons = (
+        (waiting.too_dear, "cost more gas than their fees earned"),
+        (waiting.too_large, "fit in no transaction of this node"),
+        (capped, "wait for gas below the cap"),
+        (held, "were refused by the endpoint and are tried again"),
+        (unfunded, "wait for the poster's balance"),
+    )
+    clauses = [f"{number} {why}" for number, why in reasons if number]
+    return f"Of {count(waiting.owed, 'callback')} owed: {', '.join(clauses)}." if clauses else ""
+
+
+def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sight: Sight) -> Draft:
+    return Draft(
+        kind="deliver",
+        target=call.target,
+        calldata=call.calldata,
+        gas_limit=gas,
+        items=tuple(callback.owed.outbox_item() for callback in callbacks),
+        reason="owed",
+        inputs={
+            "callbacks": len(callbacks),
+            "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei),
+            "earned_wei": sum(callback.owed.earned_wei for callback in callbacks),
+        },
+    )

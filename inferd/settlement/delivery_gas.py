@@ -24,6 +24,14 @@ _GAS_PER_BYTE = 48
 _PARAMS_BYTES = 640
 _BYTES_PER_TOKEN = 8
 
+CLAIM_BYTES_SQL = f"({_PARAMS_BYTES} + content_bytes)"
+"""`claim_bytes` of a row with `content_bytes`."""
+CLAIM_GAS_SQL = (
+    f"({_CLAIM_GAS} + callback_gas_limit + callback_gas_limit / 63"
+    f" + {_GAS_PER_BYTE} * {CLAIM_BYTES_SQL})"
+)
+"""`claim_gas` of a row with `callback_gas_limit` and `content_bytes`."""
+
 
 def claim_bytes(content_bytes: int) -> int:
     """Calldata of one delivery whose input and output have `content_bytes` together."""
@@ -37,6 +45,12 @@ def claim_gas(callback_gas_limit: int, content_bytes: int) -> int:
     """
     call_gas = callback_gas_limit + callback_gas_limit // 63
     return _CLAIM_GAS + call_gas + _GAS_PER_BYTE * claim_bytes(content_bytes)
+
+
+def fits(callback_gas_limit: int, content_bytes: int, max_gas: int) -> bool:
+    """Whether a transaction of at most `max_gas` can deliver it."""
+    gas = DELIVER_GAS + claim_gas(callback_gas_limit, content_bytes)
+    return gas <= max_gas and claim_bytes(content_bytes) <= MAX_DELIVER_BYTES
 
 
 def expected_bytes(input_bytes: int, max_tokens: int) -> int:
@@ -62,15 +76,11 @@ def undeliverable(
     delivery: Delivery, callback_gas_limit: int, input_bytes: int, max_tokens: int, max_gas: int
 ) -> str | None:
     """Why no transaction of at most `max_gas` could deliver the result, in words; else None."""
-    if delivery is not Delivery.CALLBACK:
-        return None
     content_bytes = expected_bytes(input_bytes, max_tokens)
+    if delivery is not Delivery.CALLBACK or fits(callback_gas_limit, content_bytes, max_gas):
+        return None
     gas = DELIVER_GAS + claim_gas(callback_gas_limit, content_bytes)
-    if gas > max_gas:
-        return f"a callback that may take {gas} gas, where a transaction has {max_gas} at most"
-    if claim_bytes(content_bytes) > MAX_DELIVER_BYTES:
-        return (
-            f"a callback with {content_bytes} bytes of input and output, where a transaction "
-            f"carries {MAX_DELIVER_BYTES - _PARAMS_BYTES}"
-        )
-    return None
+    return (
+        f"a callback with {content_bytes} bytes of input and output that may take {gas} gas, where "
+        f"a transaction carries {MAX_DELIVER_BYTES - _PARAMS_BYTES} bytes and {max_gas} gas at most"
+    )

@@ -30,7 +30,7 @@ def first_fees(next_base_fee_wei: int, suggested_tip_wei: int, caps: FeeCaps) ->
 
     None where the cap does not even pay for the next block.
     """
-    tip = _market_tip(suggested_tip_wei, caps)
+    tip = market_tip(suggested_tip_wei, caps)
     if next_base_fee_wei + tip > caps.max_fee_wei:
         return None
     return Fees(min(2 * next_base_fee_wei + tip, caps.max_fee_wei), tip)
@@ -44,7 +44,7 @@ def replacement_fees(
     None where that is over a cap, or would still not pay for the next block: then the old bytes
     are the best there is.
     """
-    tip = max(_market_tip(suggested_tip_wei, caps), _raised(previous.priority_fee_wei))
+    tip = max(market_tip(suggested_tip_wei, caps), _raised(previous.priority_fee_wei))
     least = max(_raised(previous.max_fee_wei), next_base_fee_wei + tip)
     if least > caps.max_fee_wei or tip > caps.max_priority_fee_wei:
         return None
@@ -52,7 +52,8 @@ def replacement_fees(
     return Fees(min(wanted, caps.max_fee_wei), tip)
 
 
-def _market_tip(suggested_tip_wei: int, caps: FeeCaps) -> int:
+def market_tip(suggested_tip_wei: int, caps: FeeCaps) -> int:
+    """The endpoint's suggestion within the operator's caps."""
     return min(max(suggested_tip_wei, caps.min_priority_fee_wei), caps.max_priority_fee_wei)
 
 

@@ -81,6 +81,21 @@ class Launcher:
             ) from None
         return int(count)
 
+    async def passes(self, call: Call, gas: int, sight: Sight) -> bool:
+        """Whether the call goes through at the head with that gas limit. Raises RPC_TROUBLE.
+
+        Not what an estimate says: its search stops some hundredths above what is enough.
+        """
+        try:
+            await self._rpc.call(
+                call.target, call.calldata, block=sight.head, sender=self._address, gas=gas
+            )
+        except RpcError as error:
+            if is_revert(error):
+                return False
+            raise
+        return True
+
     async def owes_callback(self, arguments: Sequence[object], sight: Sight) -> bool:
         """Whether the contract would call a consumer at the head; arguments as `owesCallback` takes
         them. Raises RPC_TROUBLE."""

@@ -22,7 +22,7 @@ from inferd.settlement.batch import (
     post_calldata,
 )
 from inferd.settlement.chain import Sight
-from inferd.settlement.fees import first_fees
+from inferd.settlement.fees import first_fees, market_tip
 from inferd.settlement.holds import Holds
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
@@ -30,6 +30,7 @@ from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
 from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
+from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
 
@@ -74,19 +75,28 @@ class Poster:
 
     async def post(self, sight: Sight, slots: int) -> int:
         """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
-        found = await load_ready(self._pool, sight.head, self._settings)
+        settings = self._settings
+        found = await load_ready(
+            self._pool,
+            sight.head,
+            settings,
+            price_wei=sight.next_base_fee_wei + market_tip(sight.tip_wei, settings.fee_caps()),
+            max_gas=gas_cap(settings.max_gas, sight),
+        )
+        undeliverable = [result for result in found if not result.deliverable]
+        found = [result for result in found if result.deliverable]
         self._count(found, sight)
         self._holds.keep_only(result.outbox_item() for result in found)
-        gas = await load_gas_model(self._pool, self._settings)
+        gas = await load_gas_model(self._pool, settings)
         async with self._pool.acquire() as connection:
             interval_s = await load_block_interval_s(connection)
-        max_results = self._settings.max_results
+        max_results = settings.max_results
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
             decision = decide(self._snapshot(sight, ready, gas, max_results, interval_s))
             self._tell_too_late(ready, decision)
-            self._status.posting = decision.sentence
+            self._status.posting = decision.sentence + _undeliverable(len(undeliverable))
             self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
             if not decision.results:
                 break
@@ -214,11 +224,10 @@ class Poster:
         max_results: int,
         block_interval_s: float,
     ) -> PostingSnapshot:
-        head, settings = sight.head, self._settings
-        tip_wei = min(
-            max(sight.tip_wei, settings.min_priority_fee_wei), settings.max_priority_fee_wei
-        )
-        rules = dataclasses.replace(settings.posting_rules(tip_wei), max_results=max_results)
+        head = sight.head
+        tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
+        rules = self._settings.posting_rules(tip_wei)
+        rules = dataclasses.replace(rules, max_results=max_results)
         return PostingSnapshot(
             block=Block(
                 head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit
@@ -229,3 +238,9 @@ class Poster:
             rules=rules,
             block_interval_s=block_interval_s,
         )
+
+
+def _undeliverable(number: int) -> str:
+    if not number:
+        return ""
+    return f" {count(number, 'result')} not posted: the callback fits in no transaction."

@@ -119,9 +119,9 @@ class SettlementStatus:
     posting: str = ""
     """The newest posting decision in one sentence."""
     callbacks_owed: int = 0
-    """Fulfilled requests whose consumer is still to be called; up to five thousand are counted."""
+    """Fulfilled requests whose consumer is still to be called; up to ten thousand are counted."""
     delivering: str = ""
-    """Why some of them are not called now, in a sentence for each reason; empty where all are."""
+    """Why some of them are not called now, in one sentence; empty where all are."""
     refunding: str = ""
     """What became of expired requests last, in one sentence."""
     refunds_left: int = 0

@@ -153,7 +153,7 @@ async def test_no_transaction_has_more_gas_than_a_block(chain: Pool) -> None:
     await chain.execute("UPDATE chain.cursor SET gas_limit = 3000000")
     (request,) = (await seen(chain)).requests
     assert request.unsupported is not None
-    assert "where a transaction has 3000000 at most" in request.unsupported
+    assert "and 3000000 gas at most" in request.unsupported
 
 
 @pytest.mark.parametrize(("interval_s", "inclusion_s"), [(1, 3.0), (2, 4.0), (12, 24.0)])

@@ -85,7 +85,8 @@ async def test_somebody_else_delivered_first(world: World) -> None:
     settlement = world.settlement()
     while (await world.statuses())[request_id] != "fulfilled":
         await world.tick(settlement)
-    await world.deliver_by_a_stranger(diary, request_id)
+    await world.hand_over(request_id)
+    assert await world.answer_of(diary, request_id) == f"answer {request_id}".encode()
     await world.tick(settlement, 6)
     assert {intent["kind"] for intent in await world.intents()} == {"post"}
 

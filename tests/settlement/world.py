@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from indexer.rpc import Rpc
 from indexer.store import load_cursor
 from indexer.types import ZERO_HASH, Address, BlockRef, Contracts, Hash32, Wei
 from inferd.chain.anvil import Anvil
-from inferd.chain.delivery import deliver
+from inferd.chain.delivery import CallbackFailure, deliver
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.register import register_worker
 from inferd.chain.requester import submit_many
@@ -184,13 +185,14 @@ class World:
         await self.automine(False)
         await self.index()
 
-    async def deliver_by_a_stranger(self, diary: Address, request_id: int) -> None:
-        """The requester hands the output over itself."""
+    async def hand_over(self, request_id: int) -> None:
+        """Somebody else delivers the output; what became of it is indexed."""
         await self.automine(True)
         output = f"answer {request_id}".encode()
-        await deliver(self.requester, self.contracts, request_id, output)
+        with suppress(CallbackFailure):
+            await deliver(self.requester, self.contracts, request_id, output)
         await self.automine(False)
-        assert await self.answer_of(diary, request_id) == output
+        await self.index()
 
     async def compute(
         self,

@@ -114,7 +114,7 @@ abstract contract DisputesFixture is Fixture {
         return abi.decode(abi.encode(held), (Hold));
     }
 
-    /// @dev The hold with one of its eleven parts altered.
+    /// @dev The hold altered in one of eleven ways.
     function altered(Hold memory held, uint256 part, uint256 by) internal pure returns (Hold memory out) {
         out = copyOf(held);
         if (part == 0) out.commitment = bytes20(uint160(held.commitment) ^ uint160(1 << by % 160));

@@ -42,7 +42,7 @@ def test_everything_is_as_promised_and_nothing_is_left(tmp_path: Path) -> None:
     assert demo.wait(200) == 0, output.read_text()
     text = output.read_text()
     assert "everything is as promised" in text
-    assert "refunded: 6, 12" in text
+    assert "refunded: 1, 12" in text
     assert "gas per result" in text
     assert "\x1b[" not in text
     assert _processes_of(folder) == []

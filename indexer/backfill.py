@@ -9,15 +9,22 @@ from dataclasses import dataclass
 import structlog
 
 from indexer.completeness import checked_logs, contradiction
+from indexer.errors import RangeRefused
+from indexer.range_size import Next, RangeSize
 from indexer.rpc.client import Rpc
-from indexer.rpc.types import Header, RawLog, RpcAnswerTooLarge, RpcError, RpcTimeout
+from indexer.rpc.ranges import Meaning, Refusal, read_refusal
+from indexer.rpc.types import (
+    Header,
+    RawLog,
+    RpcAnswerTooLarge,
+    RpcError,
+    RpcServerFault,
+    RpcTimeout,
+)
 from indexer.types import Address, BlockRef
 
-_FIRST_RANGE_BLOCKS = 64
-_MAX_RANGE_BLOCKS = 100_000
-_ENOUGH_LOGS = 10_000
-"""A range with so many fills a transaction; wider ones only cost memory."""
-_SLOW_S = 2.0
+_Refused = RpcError | RpcTimeout | RpcServerFault | RpcAnswerTooLarge
+_REFUSED = (RpcError, RpcTimeout, RpcServerFault, RpcAnswerTooLarge)
 
 log = structlog.get_logger("indexer")
 
@@ -35,12 +42,17 @@ class ReadRange:
 
 
 class RangeReader:
-    """Reads one range after the other and learns how wide they may be."""
+    """Reads one range after the other and learns how wide each endpoint lets them be."""
 
     def __init__(self, rpc: Rpc, addresses: Collection[Address]) -> None:
         self._rpc = rpc
         self._addresses = addresses
-        self._blocks = _FIRST_RANGE_BLOCKS
+        self._sizes: dict[str, RangeSize] = {}
+
+    @property
+    def blocks(self) -> int:
+        """How wide the next range is, where enough blocks are left."""
+        return self._size.blocks
 
     async def read(
         self, first: int, target: int, *, cursor: BlockRef | None, keep_from: int
@@ -48,23 +60,50 @@ class RangeReader:
         """Blocks from `first` to `target` or as far as one range goes; `cursor` is the block
         before `first`. Headers of `keep_from` and above are all in the answer.
 
-        Raises RpcUnreachable (its kind RpcMalformed where answers contradict each other or the
-        cursor), and RpcError where the node refuses even a range of one block.
+        Ranges that are too wide are narrowed and asked for again at once. Everything else is
+        raised, for the caller to back off: RpcUnreachable (its kind RpcMalformed where answers
+        contradict each other or the cursor) and RpcError. Raises RangeRefused where no width and
+        no other endpoint helps, and WrongChain.
         """
         while True:
-            last = min(target, first + self._blocks - 1)
+            last = min(target, first + self._size.blocks - 1)
             started = time.monotonic()
             try:
                 logs = await self._rpc.logs_in_range(first, last, self._addresses)
-            except (RpcError, RpcTimeout, RpcAnswerTooLarge) as error:
-                if last == first:
-                    raise
-                self._blocks = max(1, (last - first + 1) // 2)
-                log.info("range_halved", blocks=self._blocks, because=str(error))
+            except _REFUSED as error:
+                self._refused(first, last, error)
                 continue
+            took_s = time.monotonic() - started
             read = await self._with_headers(first, last, logs, cursor, keep_from)
-            self._learn(last - first + 1, len(logs), time.monotonic() - started)
+            self._size.answered(last - first + 1, len(logs), took_s)
             return read
+
+    @property
+    def _size(self) -> RangeSize:
+        return self._sizes.setdefault(self._rpc.endpoint, RangeSize())
+
+    def _refused(self, first: int, last: int, error: _Refused) -> None:
+        """Returns where the next width is to be asked for at once."""
+        asked = last - first + 1
+        refusal = _meaning(error, asked)
+        size = self._size
+        match size.refused(asked, refusal):
+            case Next.NEVER:
+                which = f"block {first}" if asked == 1 else f"blocks {first} to {last}"
+                refused = RangeRefused(
+                    f"{self._rpc.endpoint} refuses the logs of {which}, and names no smaller range"
+                    f" that it would take: {error}",
+                    help_text="use another endpoint in `rpc_urls`: this one cannot give the logs"
+                    " of those blocks",
+                )
+                if not self._rpc.pass_over(refused.message):
+                    raise refused from None
+                log.warning("range_refused", because=refused.message)
+                raise error
+            case Next.LATER:
+                raise error
+            case Next.AGAIN:
+                log.info("range_narrowed", asked=asked, blocks=size.blocks, because=str(error))
 
     async def _with_headers(
         self, first: int, last: int, logs: list[RawLog], cursor: BlockRef | None, keep_from: int
@@ -90,8 +129,12 @@ class RangeReader:
             timestamps_s={number: headers[number].timestamp_s for number in with_logs},
         )
 
-    def _learn(self, blocks: int, logs: int, took_s: float) -> None:
-        if logs > _ENOUGH_LOGS:
-            self._blocks = max(1, blocks * _ENOUGH_LOGS // logs)
-        elif took_s < _SLOW_S and blocks == self._blocks:
-            self._blocks = min(_MAX_RANGE_BLOCKS, blocks * 2)
+
+def _meaning(error: _Refused, asked_blocks: int) -> Refusal:
+    match error:
+        case RpcError():
+            return read_refusal(error.code, error.message, asked_blocks)
+        case RpcAnswerTooLarge():
+            return Refusal(Meaning.TOO_LARGE)
+        case _:
+            return Refusal(Meaning.TIMEOUT)

@@ -76,6 +76,12 @@ class WrongChain(OperatorError):
     code: ClassVar[str] = "wrong_chain"
 
 
+class RangeRefused(OperatorError):
+    """The endpoint refuses the logs of a single block, or the very range that it proposes."""
+
+    code: ClassVar[str] = "range_refused"
+
+
 class NoContractCode(OperatorError):
     """There is no contract at an address of the deployment."""
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from indexer.backfill import RangeReader
+from indexer.backoff import Backoff
 from indexer.batch import Batch, read_batch
 from indexer.completeness import contradiction
 from indexer.database import Fence, Pool
 from indexer.decode import Decoder
-from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable, WrongChain
+from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable
 from indexer.events import InferenceRequested
 from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
 from indexer.reorg.window import Known, reconcile
 from indexer.rpc.client import Rpc
+from indexer.rpc.heads import HeadsStatus, HeadTrigger
+from indexer.rpc.member import ChainIdentity
+from indexer.rpc.pool import EndpointStatus
 from indexer.rpc.types import Header, RpcError
 from indexer.status import IndexerStatus
 from indexer.store import CursorMoved, Position, Store
@@ -49,8 +54,11 @@ class Indexer:
         window_blocks: int = 256,
         poll_interval_s: float = 0.25,
         fence: Fence | None = None,
+        heads: HeadTrigger | None = None,
     ) -> None:
+        """`heads` says when to look at the head; without it, only `poll_interval_s` does."""
         self._rpc = rpc
+        self._heads = heads
         self._contracts = contracts
         self._genesis_hash = genesis_hash
         self._window_blocks = window_blocks
@@ -62,11 +70,19 @@ class Indexer:
         self._head: Header | None = None
         self._status = IndexerStatus()
         self._has_finality_tag = False
-        self._doubts_chain = False
 
     @property
     def status(self) -> IndexerStatus:
         return self._status
+
+    def endpoints(self) -> tuple[EndpointStatus, ...]:
+        """The endpoints it reads from, in the order they were given."""
+        return self._rpc.endpoints()
+
+    @property
+    def heads_status(self) -> HeadsStatus | None:
+        """None where it only polls."""
+        return self._heads.status if self._heads else None
 
     async def prepare(self) -> None:
         """Checks that chain, contracts and database belong together, and claims the database.
@@ -94,34 +110,37 @@ class Indexer:
     async def run(self) -> None:
         """Indexes until it is cancelled.
 
-        Raises WrongChain, ReorgTooDeep, what `prepare` raises, what the fence raises, and the
-        errors of the database.
+        Raises WrongChain, RangeRefused, ReorgTooDeep, what `prepare` raises, what the fence
+        raises, and the errors of the database.
         """
         if self._position is None:
             await self.prepare()
-        backoff_s = _FIRST_BACKOFF_S
+        if self._heads is None:
+            await self._follow(asyncio.sleep)
+        else:
+            async with self._heads.listening() as head_or_timeout:
+                await self._follow(head_or_timeout)
+
+    async def _follow(self, pause: Callable[[float], Awaitable[None]]) -> None:
+        backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
             try:
                 moved = await self._step()
             except (RpcUnreachable, RpcError) as error:
                 self._failed(error)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(_MAX_BACKOFF_S, backoff_s * 2)
+                await asyncio.sleep(backoff.next_s())
                 continue
             except CursorMoved:
                 log.warning("cursor_moved_by_another")
                 await self._load()
                 continue
             self._succeeded()
-            backoff_s = _FIRST_BACKOFF_S
+            backoff.reset()
             if not moved:
-                await asyncio.sleep(self._poll_interval_s)
+                await pause(self._poll_interval_s)
 
     async def _step(self) -> bool:
         """One look at the chain and at most one range or branch; whether anything was written."""
-        if self._doubts_chain:
-            await self._check_chain()
-            self._doubts_chain = False
         position = self._position or await self._load()
         head = await self._latest()
         if position.cursor is not None and head.hash == position.cursor.hash:
@@ -225,23 +244,9 @@ class Indexer:
         return position
 
     async def _check_chain(self) -> None:
-        chain_id = await self._rpc.chain_id()
-        if chain_id != self._contracts.chain_id:
-            raise WrongChain(
-                f"{self._rpc.endpoint} serves chain {chain_id}, the deployment is on chain"
-                f" {self._contracts.chain_id}",
-                help_text="correct `rpc_urls` or `deployment_file`",
-            )
-        genesis = await self._rpc.header(0)
-        if genesis is None:
+        self._rpc.expect(ChainIdentity(self._contracts.chain_id, self._genesis_hash))
+        if await self._rpc.header(0) is None:
             raise contradiction("it has no first block")
-        if genesis.hash != self._genesis_hash:
-            raise WrongChain(
-                f"{self._rpc.endpoint} serves another chain with the same chain id {chain_id}:"
-                " its first block differs",
-                help_text="a development chain that was started anew needs a new deployment;"
-                " otherwise correct `rpc_urls`",
-            )
 
     async def _latest(self) -> Header:
         head = await self._rpc.header("latest")
@@ -268,7 +273,7 @@ class Indexer:
     def _failed(self, error: RpcUnreachable | RpcError) -> None:
         if self._status.last_error is None:
             log.warning("rpc_trouble", error=str(error))
-        self._doubts_chain = True
+        self._rpc.doubt()
         self._show(rpc_ok=False, last_error=str(error))
 
     def _succeeded(self) -> None:
@@ -292,6 +297,7 @@ class Indexer:
             finalized=position.finalized if position and cursor else None,
             lag_blocks=lag_blocks,
             lag_s=lag_s,
+            range_blocks=self._ranges.blocks,
             **changes,
         )
 

@@ -1,6 +1,8 @@
 """JSON-RPC over HTTP: typed answers, failover, nothing of a URL but its host in any text."""
 
 from indexer.rpc.client import Rpc
+from indexer.rpc.member import CallRecord, ChainIdentity
+from indexer.rpc.pool import EndpointStatus
 from indexer.rpc.types import (
     FeeHistory,
     Header,
@@ -10,10 +12,14 @@ from indexer.rpc.types import (
     RpcError,
     RpcMalformed,
     RpcRateLimited,
+    RpcServerFault,
     RpcTimeout,
 )
 
 __all__ = [
+    "CallRecord",
+    "ChainIdentity",
+    "EndpointStatus",
     "FeeHistory",
     "Header",
     "RawLog",
@@ -23,5 +29,6 @@ __all__ = [
     "RpcError",
     "RpcMalformed",
     "RpcRateLimited",
+    "RpcServerFault",
     "RpcTimeout",
 ]

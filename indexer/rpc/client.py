@@ -7,19 +7,13 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import msgspec
-import structlog
 
-from indexer.errors import BadRpcUrl, RpcUnreachable
 from indexer.rpc import wire
 from indexer.rpc.endpoint import Endpoint
-from indexer.rpc.types import (
-    FeeHistory,
-    Header,
-    RawLog,
-    Receipt,
-    RpcAnswerTooLarge,
-    RpcError,
-)
+from indexer.rpc.exchange import call_object, parser, result_of
+from indexer.rpc.member import ChainIdentity, Observer
+from indexer.rpc.pool import EndpointPool, EndpointStatus
+from indexer.rpc.types import FeeHistory, Header, RawLog, Receipt, RpcError
 from indexer.types import Address, BlockRef, Hash32, Wei
 
 BlockTag = Literal["latest", "finalized", "safe", "earliest"]
@@ -28,24 +22,21 @@ T = TypeVar("T")
 
 _BATCH = 100
 _METHOD_NOT_FOUND = -32601
-_UNUSABLE = (msgspec.DecodeError, ValueError, RecursionError)
-
-log = structlog.get_logger("indexer")
 
 
 class Rpc:
-    """Talks to the first endpoint that answers, and stays with it until it fails.
+    """Talks to the best endpoint, and to the next where that one fails.
 
     Every method raises RpcUnreachable (or one of its kinds in indexer.rpc.types) where no endpoint
-    gave a usable answer, and RpcError where the node answered with an error object.
+    gave a usable answer, RpcError where the node answered with an error object, and WrongChain
+    where every endpoint serves another chain than the one that is expected.
     """
 
-    def __init__(self, urls: Sequence[str], *, timeout_s: float = 10.0) -> None:
-        """Raises BadRpcUrl."""
-        if not urls:
-            raise BadRpcUrl("there is no RPC endpoint", help_text="name at least one in `rpc_urls`")
-        self._endpoints = [Endpoint(url, timeout_s=timeout_s) for url in urls]
-        self._current = 0
+    def __init__(
+        self, urls: Sequence[str], *, timeout_s: float = 10.0, observer: Observer | None = None
+    ) -> None:
+        """`observer` is told of every exchange with an endpoint. Raises BadRpcUrl."""
+        self._pool = EndpointPool(urls, timeout_s=timeout_s, observer=observer)
         self._last_id = 0
 
     async def __aenter__(self) -> Rpc:
@@ -60,13 +51,30 @@ class Rpc:
         await self.close()
 
     async def close(self) -> None:
-        for endpoint in self._endpoints:
-            await endpoint.close()
+        await self._pool.close()
 
     @property
     def endpoint(self) -> str:
         """The endpoint in use, as scheme://host:port."""
-        return self._endpoints[self._current].shown
+        return self._pool.current
+
+    def endpoints(self) -> tuple[EndpointStatus, ...]:
+        """What is known of each, in the order they were given."""
+        return self._pool.snapshot()
+
+    def expect(self, identity: ChainIdentity) -> None:
+        """From now on each endpoint shows that it serves this chain before it is used, and again
+        after every trouble; one that does not is put aside for a minute."""
+        self._pool.expect(identity)
+
+    def doubt(self) -> None:
+        """What the endpoint in use said does not fit: its chain is checked before the next call."""
+        self._pool.doubt()
+
+    def pass_over(self, why: str) -> bool:
+        """Leaves the endpoint in use alone for a minute: it answers, and cannot serve what is
+        asked. False, with nothing changed, where no other is left."""
+        return self._pool.pass_over(why)
 
     async def request(self, method: str, params: Sequence[Any] = ()) -> Any:
         """Any method; the result as plain JSON values."""
@@ -81,7 +89,10 @@ class Rpc:
             method, params = "eth_getBlockByHash", [wire.to_hex(block), False]
         else:
             method, params = _by_number(block)
-        return await self._call(method, params, lambda raw: _header(raw, block))
+        header = await self._call(method, params, lambda raw: _header(raw, block))
+        if block == "latest" and header is not None:
+            self._pool.saw_head(header.number)
+        return header
 
     async def headers(self, numbers: Iterable[int]) -> list[Header | None]:
         """Several by number, in JSON-RPC batches; None for each that the node does not have."""
@@ -184,13 +195,13 @@ class Rpc:
     async def _headers(self, numbers: Sequence[int]) -> list[Header | None]:
         first_id = self._reserve_ids(len(numbers))
         calls = [
-            _call_object(first_id + at, *_by_number(number)) for at, number in enumerate(numbers)
+            call_object(first_id + at, *_by_number(number)) for at, number in enumerate(numbers)
         ]
 
         def parse(body: bytes, endpoint: Endpoint) -> list[Header | None]:
             answers = wire.batch_decoder.decode(body)
             if isinstance(answers, wire.Answer):
-                _result(answers, endpoint)
+                result_of(answers, endpoint)
                 raise ValueError("one answer to a batch")
             by_id = {answer.id: answer for answer in answers}
             if len(by_id) != len(answers) or len(answers) != len(numbers):
@@ -200,60 +211,19 @@ class Rpc:
                 answer = by_id.get(first_id + at)
                 if answer is None:
                     raise ValueError("an answer to a call that was not in the batch")
-                found.append(_header(_result(answer, endpoint), number))
+                found.append(_header(result_of(answer, endpoint), number))
             return found
 
-        return await self._exchange(msgspec.json.encode(calls), parse)
+        return await self._pool.exchange(
+            "eth_getBlockByNumber", msgspec.json.encode(calls), parse, calls=len(calls)
+        )
 
     async def _call(
         self, method: str, params: Sequence[Any], parse: Callable[[msgspec.Raw], T]
     ) -> T:
         call_id = self._reserve_ids(1)
-
-        def parse_body(body: bytes, endpoint: Endpoint) -> T:
-            answer = wire.answer_decoder.decode(body)
-            result = _result(answer, endpoint)
-            if answer.id != call_id:
-                raise ValueError("the answer to another call")
-            return parse(result)
-
-        body = msgspec.json.encode(_call_object(call_id, method, params))
-        return await self._exchange(body, parse_body)
-
-    async def _exchange(self, body: bytes, parse: Callable[[bytes, Endpoint], T]) -> T:
-        """Asks one endpoint after the other, beginning with the one that worked last."""
-        first = self._current
-        count = len(self._endpoints)
-        failures: list[RpcUnreachable] = []
-        for step in range(count):
-            index = (first + step) % count
-            endpoint = self._endpoints[index]
-            try:
-                answer = await endpoint.post(body)
-                try:
-                    value = parse(answer, endpoint)
-                except _UNUSABLE as error:
-                    raise endpoint.malformed(str(error)) from None
-            except RpcAnswerTooLarge:
-                raise  # Not the endpoint's fault: the question has to become smaller.
-            except RpcUnreachable as error:
-                failures.append(error)
-                continue
-            except RpcError:
-                self._use(index, failures)
-                raise
-            self._use(index, failures)
-            return value
-        raise failures[-1]
-
-    def _use(self, index: int, failures: Sequence[RpcUnreachable]) -> None:
-        if index != self._current:
-            log.warning(
-                "rpc_failover",
-                to=self._endpoints[index].shown,
-                because=[failure.message for failure in failures],
-            )
-            self._current = index
+        body = msgspec.json.encode(call_object(call_id, method, params))
+        return await self._pool.exchange(method, body, parser(call_id, parse))
 
     def _reserve_ids(self, count: int) -> int:
         first = self._last_id + 1
@@ -261,21 +231,8 @@ class Rpc:
         return first
 
 
-def _call_object(call_id: int, method: str, params: Sequence[Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": call_id, "method": method, "params": params}
-
-
 def _by_number(block: int | BlockTag) -> tuple[str, list[Any]]:
     return "eth_getBlockByNumber", [hex(block) if isinstance(block, int) else block, False]
-
-
-def _result(answer: wire.Answer, endpoint: Endpoint) -> msgspec.Raw:
-    if answer.error is not None:
-        message = endpoint.without_secrets(answer.error.message)
-        raise RpcError(answer.error.code, message, answer.error.data)
-    if isinstance(answer.result, msgspec.UnsetType):
-        raise ValueError("neither a result nor an error")
-    return answer.result
 
 
 def _header(raw: msgspec.Raw, asked: int | Hash32 | BlockTag) -> Header | None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 
-from indexer.errors import BadRpcUrl, RpcUnreachable
-from indexer.rpc.types import RpcAnswerTooLarge, RpcMalformed, RpcRateLimited, RpcTimeout
+from indexer.errors import RpcUnreachable
+from indexer.rpc.types import (
+    RpcAnswerTooLarge,
+    RpcMalformed,
+    RpcRateLimited,
+    RpcServerFault,
+    RpcTimeout,
+)
+from indexer.rpc.url import EndpointUrl
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _HELP = "start the node, or correct `rpc_urls`; inferd goes on by itself once an endpoint answers"
 _CHUNK_BYTES = 256 * 1024
-_SECRET_MIN_LENGTH = 6
+_MAX_RETRY_AFTER_S = 300.0
 _STALE = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
 """What a kept-alive connection raises that the server closed meanwhile: worth one more try."""
 
@@ -24,8 +32,8 @@ class Endpoint:
         self, url: str, *, timeout_s: float, max_answer_bytes: int = MAX_ANSWER_BYTES
     ) -> None:
         """Raises BadRpcUrl."""
-        self._url = url
-        self.shown, self._secrets = _shown_and_secrets(url)
+        self._url = EndpointUrl(url, schemes=("http", "https"), setting="rpc_urls")
+        self.shown = self._url.shown
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._session: aiohttp.ClientSession | None = None
@@ -50,16 +58,14 @@ class Endpoint:
 
     async def _post(self, body: bytes) -> bytes:
         session = self._open_session()
-        async with session.post(self._url, data=body, allow_redirects=False) as response:
+        async with session.post(self._url.secret, data=body, allow_redirects=False) as response:
             answer = await self._bounded(response)
+            retry_after = response.headers.get("retry-after")
         status = response.status
         if status == 200:
             return answer
-        if status == 429:
-            raise RpcRateLimited(
-                f"{self.shown} asks for fewer calls (HTTP 429)",
-                help_text="add endpoints to `rpc_urls`, or use one with a higher limit",
-            )
+        if status == 429 or (status == 503 and retry_after is not None):
+            raise self.rate_limited(f"HTTP {status}", retry_after_s=seconds_of(retry_after))
         if status == 413:
             raise RpcAnswerTooLarge(
                 f"{self.shown} refuses the size of the call or its answer (HTTP 413)",
@@ -68,7 +74,8 @@ class Endpoint:
             )
         if 400 <= status < 500 and answer.lstrip()[:1] in {b"{", b"["}:
             return answer  # Some nodes send their error objects under an HTTP error.
-        raise RpcUnreachable(f"{self.shown} answers with HTTP {status}", help_text=_HELP)
+        kind = RpcServerFault if status >= 500 else RpcUnreachable
+        raise kind(f"{self.shown} answers with HTTP {status}", help_text=_HELP)
 
     async def _bounded(self, response: aiohttp.ClientResponse) -> bytes:
         if (response.content_length or 0) > self._max_answer_bytes:
@@ -87,11 +94,17 @@ class Endpoint:
             help_text="it is retried; if it stays so, use another endpoint",
         )
 
+    def rate_limited(self, what: str, *, retry_after_s: float = 0.0) -> RpcRateLimited:
+        """The error for an endpoint that wants fewer calls, in its own words."""
+        return RpcRateLimited(
+            f"{self.shown} asks for fewer calls ({self.without_secrets(what)})",
+            help_text="add endpoints to `rpc_urls`, or use one with a higher limit",
+            retry_after_s=retry_after_s,
+        )
+
     def without_secrets(self, text: str) -> str:
         """The node's own text, short, and without what our URL keeps secret."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text[:300]
+        return self._url.without_secrets(text)
 
     def _too_large(self) -> RpcAnswerTooLarge:
         return RpcAnswerTooLarge(
@@ -124,21 +137,18 @@ class Endpoint:
         return self._session
 
 
-def _shown_and_secrets(url: str) -> tuple[str, tuple[str, ...]]:
+def seconds_of(retry_after: str | None) -> float:
+    """A Retry-After header, in seconds or as a date; 0 where there is none, 300 at most."""
+    if retry_after is None:
+        return 0.0
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        wait_s = float(retry_after)
     except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if parts.scheme not in {"http", "https"} or not host:
-        raise BadRpcUrl(
-            "an RPC endpoint is not an http:// or https:// URL with a host",
-            help_text="correct `rpc_urls`, for example http://127.0.0.1:8545",
-        )
-    shown_host = f"[{host}]" if ":" in host else host
-    shown = f"{parts.scheme}://{shown_host}" + (f":{port}" if port else "")
-    candidates = [parts.username, parts.password, *parts.path.split("/")]
-    candidates += [value for _, value in parse_qsl(parts.query)]
-    secrets = {text for text in candidates if text and len(text) >= _SECRET_MIN_LENGTH}
-    secrets |= {unquote(text) for text in secrets}
-    return shown, tuple(sorted(secrets, key=len, reverse=True))
+        try:
+            then = parsedate_to_datetime(retry_after)
+        except ValueError:
+            return 0.0
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)
+        wait_s = (then - datetime.now(UTC)).total_seconds()
+    return min(_MAX_RETRY_AFTER_S, wait_s) if wait_s > 0 else 0.0

@@ -89,10 +89,21 @@ class RpcTimeout(RpcUnreachable):
     code: ClassVar[str] = "rpc_timeout"
 
 
+class RpcServerFault(RpcUnreachable):
+    """The endpoint answers with an HTTP error of its own (5xx)."""
+
+    code: ClassVar[str] = "rpc_server_fault"
+
+
 class RpcRateLimited(RpcUnreachable):
-    """The endpoint asks for fewer calls (HTTP 429)."""
+    """The endpoint asks for fewer calls (HTTP 429, or an error object that says so)."""
 
     code: ClassVar[str] = "rpc_rate_limited"
+
+    def __init__(self, message: str, *, help_text: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message, help_text=help_text)
+        self.retry_after_s = retry_after_s
+        """How long it wants to be left alone; 0 where it does not say."""
 
 
 class RpcAnswerTooLarge(RpcUnreachable):

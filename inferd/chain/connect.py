@@ -8,34 +8,21 @@ from typing import Any
 from eth_abi.exceptions import DecodingError
 from eth_utils.address import to_checksum_address
 
-from indexer.errors import NoContractCode, WrongChain
-from indexer.rpc import Rpc
-from indexer.types import Address
+from indexer.errors import NoContractCode
+from indexer.rpc import ChainIdentity, Rpc
+from indexer.types import Address, Hash32
 from inferd.protocol.calls import decode_view, view
 from inferd.protocol.deployment import Deployment
 
 
 async def check_chain(rpc: Rpc, deployment: Deployment) -> None:
-    """Compares chain id, genesis and the presence of code with the deployment file.
+    """Compares chain id, genesis and the presence of code with the deployment file. From then on
+    no endpoint of another chain is used.
 
-    Raises WrongChain, NoContractCode, RpcUnreachable.
+    Raises WrongChain where all endpoints are of another chain, NoContractCode, RpcUnreachable.
     """
     contracts = deployment.contracts
-    chain_id = await rpc.chain_id()
-    if chain_id != contracts.chain_id:
-        raise WrongChain(
-            f"{rpc.endpoint} serves chain {chain_id}, and the deployment is on chain"
-            f" {contracts.chain_id}",
-            help_text="correct `rpc_urls`, or name that chain's `deployment_file`",
-        )
-    genesis = await rpc.header(0)
-    # Some endpoints prune old headers: no genesis is no proof of another chain.
-    if genesis is not None and genesis.hash != deployment.genesis_hash:
-        raise WrongChain(
-            f"{rpc.endpoint} serves another chain {chain_id} than the deployment's:"
-            " its genesis block differs",
-            help_text="a development chain was started anew: run `inferd deploy` again",
-        )
+    rpc.expect(ChainIdentity(contracts.chain_id, Hash32(deployment.genesis_hash)))
     for address in contracts.addresses():
         if not await rpc.code(address):
             raise NoContractCode(

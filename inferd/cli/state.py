@@ -9,7 +9,7 @@ import typer
 from inferd.cli.client import NodeClient
 from inferd.cli.output import show, show_json
 from inferd.cli.session import IdArgument, JsonOption, Session, run_async, session_of
-from inferd.node.api_models import IndexView, SettlementView, StatusView, WhyView
+from inferd.node.api_models import EndpointView, IndexView, SettlementView, StatusView, WhyView
 
 
 def register(app: typer.Typer) -> None:
@@ -61,6 +61,8 @@ def _status_lines(status: StatusView) -> Iterator[str]:
     for problem in status.problems:
         yield f"problem    {problem.code}: {problem.sentence} {problem.next_action}"
     yield f"index      {_index_line(status.index)}"
+    for endpoint in status.index.endpoints:
+        yield f"endpoint   {_endpoint_line(endpoint)}"
     counts = ", ".join(f"{count} {state}" for state, count in status.requests.items())
     yield f"requests   {counts or 'none'}"
     for worker in status.workers:
@@ -82,6 +84,20 @@ def _index_line(index: IndexView) -> str:
         f"block {index.indexed} of {index.head}{lag}, {index.reorgs} reorganisations,"
         f" {index.quarantined} unreadable logs"
     )
+
+
+def _endpoint_line(endpoint: EndpointView) -> str:
+    parts = [f"{endpoint.endpoint} {endpoint.state.replace('_', ' ')}"]
+    if endpoint.latency_ms is not None:
+        parts.append(f"{endpoint.latency_ms:.0f} ms")
+    if endpoint.error_rate >= 0.005:
+        parts.append(f"{endpoint.error_rate:.0%} errors")
+    if endpoint.lag_blocks:
+        parts.append(f"{endpoint.lag_blocks} behind")
+    if endpoint.calls_per_s is not None:
+        parts.append(f"at most {endpoint.calls_per_s:.0f} calls/s")
+    reason = f": {endpoint.reason}" if endpoint.reason else ""
+    return ", ".join(parts) + reason
 
 
 def _settlement_line(settlement: SettlementView) -> str:

@@ -120,6 +120,25 @@ class Problem(_View):
     next_action: str
 
 
+class EndpointView(_View):
+    """One RPC endpoint; of its address only scheme, host and port."""
+
+    endpoint: str
+    state: str
+    """in_use, ready, resting, rate_limited, wrong_chain; of a websocket, live or away."""
+    reason: str | None
+    """Why it is not used, or its last failure."""
+    latency_ms: float | None
+    """Moving average of small calls; None before the first, and of a websocket."""
+    error_rate: float
+    """Moving average over all calls, 0 to 1."""
+    head: int | None
+    lag_blocks: int
+    """Behind the newest block of all, when they were last asked together."""
+    calls_per_s: float | None
+    """What its refusals have taught; None without a limit."""
+
+
 class IndexView(_View):
     head: int | None
     indexed: int | None
@@ -128,6 +147,10 @@ class IndexView(_View):
     lag_s: float | None
     reorgs: int
     quarantined: int
+    range_blocks: int = 0
+    """How many blocks the backfill asks for at once; 0 before it has begun."""
+    endpoints: list[EndpointView] = []
+    """Those of `rpc_urls` in their order, then the websocket in use."""
 
 
 class WorkerStatusView(_View):

@@ -30,7 +30,7 @@ from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
-from inferd.node.metrics import LEADER, READY, SESSION_ENDS
+from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session
@@ -104,7 +104,7 @@ async def _started(
 ) -> AsyncIterator[Node]:
     """Database, chain, keys, models, in this order; the API tells meanwhile that it starts."""
     async with contextlib.AsyncExitStack() as stack:
-        rpc = await stack.enter_async_context(Rpc(settings.rpc_urls))
+        rpc = await stack.enter_async_context(Rpc(settings.rpc_urls, observer=count_call))
         database = Database(settings)
         stack.push_async_callback(database.leave)
         await database.prepare()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from indexer.rpc import CallRecord
+
 REGISTRY = CollectorRegistry()
 
 HEAD_BLOCK = Gauge("inferd_head_block", "Newest block the endpoint has", registry=REGISTRY)
@@ -15,6 +17,41 @@ INDEX_LAG_SECONDS = Gauge(
 )
 REORGS = Gauge("inferd_reorgs", "Reorganisations since the start", registry=REGISTRY)
 QUARANTINED = Gauge("inferd_quarantined_logs", "Logs that could not be read", registry=REGISTRY)
+INDEX_RANGE_BLOCKS = Gauge(
+    "inferd_index_range_blocks",
+    "Blocks that the backfill asks the endpoint in use for at once",
+    registry=REGISTRY,
+)
+RPC_CALLS = Counter(
+    "inferd_rpc_calls",
+    "JSON-RPC calls: ok, error (the node's own), or what came instead of an answer",
+    ["endpoint", "method", "outcome"],
+    registry=REGISTRY,
+)
+RPC_SECONDS = Histogram(
+    "inferd_rpc_seconds",
+    "Duration of an exchange with an endpoint, of whatever outcome",
+    ["endpoint", "method"],
+    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    registry=REGISTRY,
+)
+RPC_ENDPOINT_UP = Gauge(
+    "inferd_rpc_endpoint_up",
+    "1 while the endpoint may be used: it does not rest and serves the right chain",
+    ["endpoint"],
+    registry=REGISTRY,
+)
+RPC_ENDPOINT_LAG = Gauge(
+    "inferd_rpc_endpoint_lag_blocks",
+    "Blocks behind the newest of all, when they were last asked together",
+    ["endpoint"],
+    registry=REGISTRY,
+)
+HEADS_LIVE = Gauge(
+    "inferd_heads_live",
+    "1 while a websocket tells of new blocks; 0 also where none is set",
+    registry=REGISTRY,
+)
 READY = Gauge("inferd_ready", "1 while nothing keeps the node from its work", registry=REGISTRY)
 LEADER = Gauge("inferd_leader", "1 while this process is the one that works", registry=REGISTRY)
 SESSION_ENDS = Counter(
@@ -35,3 +72,9 @@ RESULTS_READY = Gauge("inferd_results_ready", "Results that wait to be posted", 
 CALLBACKS_OWED = Gauge(
     "inferd_callbacks_owed", "Consumers that wait to be called", registry=REGISTRY
 )
+
+
+def count_call(record: CallRecord) -> None:
+    """Takes in one exchange with an endpoint."""
+    RPC_CALLS.labels(record.endpoint, record.method, record.outcome).inc(record.calls)
+    RPC_SECONDS.labels(record.endpoint, record.method).observe(record.took_s)

@@ -11,6 +11,8 @@ from eth_utils.address import to_canonical_address
 
 from indexer.database import Connection, Pool
 from indexer.follow import Indexer
+from indexer.rpc import ChainIdentity
+from indexer.rpc.heads import HeadTrigger
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
@@ -23,6 +25,7 @@ from inferd.node.snapshot import RoundInputs
 from inferd.node.supervise import first_cause, keep_running
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
+from inferd.protocol.deployment import Deployment
 from inferd.settlement.engine import Settlement
 from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
@@ -61,6 +64,7 @@ class Session:
             window_blocks=settings.index.window_blocks,
             poll_interval_s=settings.index.poll_interval_s,
             fence=leadership.fence,
+            heads=head_trigger(settings, node.deployment),
         )
         self.dispatcher = Dispatcher(
             self._workers, db, fence=leadership.fence, on_change=self._lease_ended
@@ -177,6 +181,15 @@ class Session:
         while True:
             self._node.status.observe(self)
             await asyncio.sleep(_MONITOR_INTERVAL_S)
+
+
+def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | None:
+    """Raises BadRpcUrl."""
+    if not settings.rpc_ws_urls:
+        return None
+    genesis_hash = Hash32(deployment.genesis_hash)
+    identity = ChainIdentity(deployment.contracts.chain_id, genesis_hash)
+    return HeadTrigger(settings.rpc_ws_urls, identity)
 
 
 def own_accounts(settings: Settings, chain_id: int, poster: Address) -> frozenset[Address]:

@@ -11,7 +11,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
 from eth_utils.address import is_address, is_hex_address
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -141,7 +149,11 @@ class Settings(BaseSettings):
     )
 
     rpc_urls: tuple[str, ...] = ("http://127.0.0.1:8545",)
-    """Endpoints in order of preference."""
+    """HTTP endpoints; the best is used, and the next where it fails. The first one is the first
+    choice among equals."""
+    rpc_ws_urls: tuple[str, ...] = ()
+    """Websocket endpoints that tell of new blocks: the first that works is used, only to look at
+    the head at once instead of after `index.poll_interval_s`."""
     deployment_file: Path = Path("deployment.json")
     """Which contracts, on which chain, from which block; `inferd deploy` writes it."""
     database_url: SecretStr | None = None
@@ -177,15 +189,16 @@ class Settings(BaseSettings):
         policy_named(scheduling.policy)
         return scheduling
 
-    @field_validator("rpc_urls")
+    @field_validator("rpc_urls", "rpc_ws_urls")
     @classmethod
-    def _readable_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        if not urls:
+    def _readable_urls(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        schemes = ("ws", "wss") if info.field_name == "rpc_ws_urls" else ("http", "https")
+        if not urls and info.field_name == "rpc_urls":
             raise ValueError("name at least one endpoint")
         for url in urls:
             parts = urlsplit(url)
-            if parts.scheme not in {"http", "https"}:
-                raise ValueError("an endpoint starts with http:// or https://")
+            if parts.scheme not in schemes:
+                raise ValueError(f"an endpoint starts with {schemes[0]}:// or {schemes[1]}://")
             if not parts.hostname or parts.port == 0:
                 raise ValueError("an endpoint has a host, and a port that is not 0")
         return urls
@@ -291,6 +304,7 @@ def printable(settings: Settings) -> dict[str, Any]:
     """The configuration as JSON values, without passwords and keys."""
     shown = settings.model_dump(mode="json")
     shown["rpc_urls"] = [without_credentials(url) for url in settings.rpc_urls]
+    shown["rpc_ws_urls"] = [without_credentials(url) for url in settings.rpc_ws_urls]
     shown["node_url"] = without_credentials(settings.node_url)
     if settings.database_url is not None:
         shown["database_url"] = without_credentials(settings.database_url.get_secret_value())

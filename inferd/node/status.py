@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from eth_utils.address import to_checksum_address
 
 from indexer.database import Pool
+from indexer.rpc import EndpointStatus
+from indexer.rpc.heads import HeadsStatus
 from inferd import __version__
 from inferd.node import metrics
-from inferd.node.api_models import IndexView, SettlementView, StatusView, WorkerStatusView
+from inferd.node.api_models import (
+    EndpointView,
+    IndexView,
+    SettlementView,
+    StatusView,
+    WorkerStatusView,
+)
 from inferd.node.crew import Crew
 from inferd.node.health import Health
 from inferd.node.settings import Settings
@@ -60,10 +70,12 @@ class StatusReader:
             health.set(reason.value, settlement.paused_reason is reason, detail)
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
+        _measure_endpoints(session)
         metrics.READY.set(health.ready)
         metrics.HEAD_BLOCK.set(index.head or 0)
         metrics.INDEXED_BLOCK.set(index.indexed or 0)
         metrics.INDEX_LAG_SECONDS.set(index.lag_s or 0)
+        metrics.INDEX_RANGE_BLOCKS.set(index.range_blocks)
         metrics.REORGS.set(index.reorgs)
         metrics.QUARANTINED.set(index.quarantined)
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
@@ -166,4 +178,36 @@ def _index_view(session: Session | None) -> IndexView:
         lag_s=status.lag_s,
         reorgs=status.reorgs,
         quarantined=status.quarantined,
+        range_blocks=status.range_blocks,
+        endpoints=endpoint_views(session.indexer.endpoints(), session.indexer.heads_status),
     )
+
+
+def endpoint_views(
+    endpoints: Sequence[EndpointStatus], heads: HeadsStatus | None
+) -> list[EndpointView]:
+    """All endpoints for the API, the websocket last."""
+    views = [EndpointView(**asdict(endpoint)) for endpoint in endpoints]
+    if heads is not None:
+        views.append(
+            EndpointView(
+                endpoint=heads.endpoint,
+                state="live" if heads.live else "away",
+                reason=heads.reason,
+                latency_ms=None,
+                error_rate=0.0,
+                head=None,
+                lag_blocks=0,
+                calls_per_s=None,
+            )
+        )
+    return views
+
+
+def _measure_endpoints(session: Session) -> None:
+    for endpoint in session.indexer.endpoints():
+        usable = endpoint.state in {"in_use", "ready"} and endpoint.reason is None
+        metrics.RPC_ENDPOINT_UP.labels(endpoint.endpoint).set(usable)
+        metrics.RPC_ENDPOINT_LAG.labels(endpoint.endpoint).set(endpoint.lag_blocks)
+    heads = session.indexer.heads_status
+    metrics.HEADS_LIVE.set(heads is not None and heads.live)

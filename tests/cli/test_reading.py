@@ -35,6 +35,8 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         "node       not ready, leader, release 0.1.0, chain 31337",
         "problem    no_workers: No worker. Register one.",
         "index      block 20 of 20, 1 reorganisations, 0 unreadable logs",
+        "endpoint   https://one.test in use, 12 ms, 2% errors, at most 18 calls/s",
+        "endpoint   https://two.test wrong chain, 3 behind: https://two.test serves chain 1",
         "requests   3 fulfilled, 1 pending",
         f"worker     text {ADDRESS} markov: available, 1 of 2 busy, 3 done, 0 failed",
         f"posting    {ADDRESS} holds 1000000000000000000001 wei, 1 results ready,"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 
 from eth_utils.crypto import keccak
 
+from inferd.chain.anvil import free_port
 from inferd.chain.requester import check_result
 from tests.harness import FEE_WEI, OWNER, POSTER, NodeProcess, System
 
@@ -57,6 +59,39 @@ async def test_one_trace_id_from_the_event_to_the_transaction(
 
 async def _has(node: NodeProcess, event: str) -> bool:
     return bool(node.events(event))
+
+
+async def test_endpoints_are_shown_and_counted(world: System, empty_database: str) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    node = world.start_node(
+        "node",
+        empty_database,
+        environment={
+            "INFERD_RPC_URLS": json.dumps([dead, world.rpc_url]),
+            "INFERD_RPC_WS_URLS": json.dumps([world.rpc_url.replace("http", "ws")]),
+        },
+    )
+    await node.until_ready()
+    asked = await world.ask("through the second one")
+    await node.until_state(asked.request_id, "settled")
+    _, status = await node.get("/v1/status")
+    first, second, heads = status["index"]["endpoints"]
+    assert (first["endpoint"], first["state"]) == (dead, "resting")
+    assert "does not answer" in first["reason"]
+    assert (second["endpoint"], second["state"]) == (world.rpc_url, "in_use")
+    assert second["latency_ms"] > 0
+    assert heads["state"] == "live"
+    assert status["index"]["range_blocks"] > 0
+    text = await node.get_text("/metrics")
+    labels = f'endpoint="{world.rpc_url}",method="eth_getLogs"'
+    assert f'inferd_rpc_calls_total{{{labels},outcome="ok"}}' in text
+    assert f"inferd_rpc_seconds_count{{{labels}}}" in text
+    assert f'inferd_rpc_calls_total{{endpoint="{dead}",method="eth_chainId",' in text
+    assert f'inferd_rpc_endpoint_up{{endpoint="{dead}"}} 0.0' in text
+    assert f'inferd_rpc_endpoint_up{{endpoint="{world.rpc_url}"}} 1.0' in text
+    assert "inferd_heads_live 1.0" in text
+    assert 'outcome="unreachable"' in text
+    assert node.stop() == 0
 
 
 async def test_metrics_count_what_happened(world: System, empty_database: str) -> None:

@@ -22,6 +22,12 @@ class ScriptedNode:
     script: Script | None = None
     calls: list[Any] = field(default_factory=list)
     url: str = ""
+    runner: web.AppRunner | None = None
+
+    async def stop(self) -> None:
+        """Takes it off the network."""
+        assert self.runner is not None
+        await self.runner.cleanup()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -43,7 +49,7 @@ async def scripted_node(
     node = ScriptedNode(upstream, script)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/{tail:.*}", node.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = node.runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

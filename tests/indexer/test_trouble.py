@@ -93,7 +93,8 @@ async def lied_to(world: World, anvil: Anvil, pool: Pool, method: str, lies: lis
     async with scripted_node(anvil.url, script) as node, Rpc([node.url], timeout_s=2) as rpc:
         indexer = world.indexer(pool, rpc=rpc)
         async with running(indexer):
-            await caught_up(indexer, world)
+            # Pauses add up: each lie is one more failure in a row.
+            await caught_up(indexer, world, timeout_s=60)
     return told
 
 
@@ -167,8 +168,8 @@ async def test_missing_blocks__retried(
     await world.submit()
     await world.mine(3)
     honest = upstream_result(world)
-    lies: list[Any] = [honest, honest, None, None, None, honest, None]
-    assert await lied_to(world, anvil, pool, "eth_getBlockByNumber", lies) == 7
+    lies: list[Any] = [honest, honest, honest, None, None, None, honest, None]
+    assert await lied_to(world, anvil, pool, "eth_getBlockByNumber", lies) == 8
     await index_once(world, fresh_pool)
     assert differences(await tables(pool), await tables(fresh_pool)) == {}
 

@@ -57,12 +57,38 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERD_POSTER__RAW", "0x" + "5e" * 32)
     monkeypatch.setenv("INFERD_DATABASE_URL", "postgresql://me:hunter2@db.test:5433/x")
     monkeypatch.setenv("INFERD_RPC_URLS", '["https://user:hunter2@rpc.test/v3/apikey?key=hunter2"]')
+    monkeypatch.setenv("INFERD_RPC_WS_URLS", '["wss://user:hunter2@rpc.test/v3/apikey"]')
     settings = load_settings()
     shown = json.dumps(printable(settings)) + repr(settings)
     for secret in ("5e5e", "hunter2", "apikey"):
         assert secret not in json.dumps(printable(settings))
     assert "5e5e" not in shown
     assert printable(settings)["rpc_urls"] == ["https://rpc.test/…"]
+    assert printable(settings)["rpc_ws_urls"] == ["wss://rpc.test/…"]
+
+
+@pytest.mark.parametrize(
+    ("name", "urls", "words"),
+    [
+        ("rpc_urls", '["ws://h"]', "http:// or https://"),
+        ("rpc_ws_urls", '["http://h"]', "ws:// or wss://"),
+        ("rpc_ws_urls", '["ws://"]', "has a host"),
+        ("rpc_urls", "[]", "at least one"),
+    ],
+)
+def test_endpoint_of_the_wrong_kind(tmp_path: Path, name: str, urls: str, words: str) -> None:
+    path = tmp_path / "inferd.toml"
+    path.write_text(f"{name} = {urls}")
+    with pytest.raises(BadSettings, match=words):
+        load_settings(path)
+
+
+def test_websocket_endpoints_are_optional(tmp_path: Path) -> None:
+    path = tmp_path / "inferd.toml"
+    path.write_text('rpc_ws_urls = ["ws://127.0.0.1:8545"]')
+    assert load_settings(path).rpc_ws_urls == ("ws://127.0.0.1:8545",)
+    path.write_text("")
+    assert load_settings(path).rpc_ws_urls == ()
 
 
 def test_a_raw_key_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:

@@ -1,0 +1,227 @@
+"""Several endpoints as one: the best is asked, the next where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from indexer.errors import BadRpcUrl, RpcUnreachable, WrongChain
+from indexer.rpc.endpoint import Endpoint
+from indexer.rpc.exchange import Parse
+from indexer.rpc.health import Standing, order
+from indexer.rpc.member import ChainIdentity, Member, Observer
+from indexer.rpc.types import RpcAnswerTooLarge, RpcError
+
+T = TypeVar("T")
+
+_PROBE_EVERY_S = 10.0
+_PASSED_OVER_S = 60.0
+
+log = structlog.get_logger("indexer")
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """What is known of one endpoint."""
+
+    endpoint: str
+    """scheme://host:port; a number is added where two are the same."""
+    state: str
+    """in_use, ready, resting, rate_limited or wrong_chain."""
+    reason: str | None
+    """Its last failure, while that is the last thing it did; or why it is put aside."""
+    latency_ms: float | None
+    """Moving average of small calls; None before the first."""
+    error_rate: float
+    """Moving average, 0 to 1."""
+    head: int | None
+    lag_blocks: int
+    """Behind the newest block of all, when they were last asked together."""
+    calls_per_s: float | None
+    """What its refusals have taught; None without a limit."""
+
+
+class EndpointPool:
+    """Chooses by latency, head and errors; asks all of them before it gives up.
+
+    Where there are several, each is asked for its newest block every 10 s, so that the choice
+    rests on the same question to all, and one that failed comes back.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        timeout_s: float,
+        observer: Observer | None = None,
+        probe_every_s: float = _PROBE_EVERY_S,
+    ) -> None:
+        """Raises BadRpcUrl."""
+        if not urls:
+            raise BadRpcUrl("there is no RPC endpoint", help_text="name at least one in `rpc_urls`")
+        self._members: list[Member] = []
+        for url in urls:
+            endpoint = Endpoint(url, timeout_s=timeout_s)
+            same = sum(member.endpoint.shown == endpoint.shown for member in self._members)
+            label = f"{endpoint.shown} ({same + 1})" if same else endpoint.shown
+            self._members.append(Member(label, endpoint, patience_s=timeout_s))
+        for member in self._members:
+            member.observer = observer
+        self._current = 0
+        self._chosen_at_s = time.monotonic()
+        self._identity: ChainIdentity | None = None
+        self._probe_every_s = probe_every_s
+        self._prober: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> str:
+        return self._members[self._current].label
+
+    def expect(self, identity: ChainIdentity) -> None:
+        """From now on an endpoint is used only after it has shown that it serves this chain."""
+        if identity != self._identity:
+            for member in self._members:
+                member.forget_chain()
+        self._identity = identity
+
+    def doubt(self) -> None:
+        """What the current endpoint said does not fit: it has to show its chain again."""
+        self._members[self._current].doubt()
+
+    def pass_over(self, why: str) -> bool:
+        """Leaves the current endpoint alone for a minute; False where there is no other left, not
+        even one that is away now."""
+        left = any(
+            index != self._current and not member.is_aside and not member.is_passed_over
+            for index, member in enumerate(self._members)
+        )
+        if left:
+            self._members[self._current].pass_over(why, _PASSED_OVER_S)
+        return left
+
+    def saw_head(self, number: int) -> None:
+        """The current endpoint named its newest block."""
+        self._members[self._current].health.head = number
+
+    async def close(self) -> None:
+        if self._prober is not None:
+            self._prober.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._prober
+            self._prober = None
+        for member in self._members:
+            await member.endpoint.close()
+
+    async def exchange(self, method: str, body: bytes, parse: Parse[T], *, calls: int = 1) -> T:
+        """Asks one endpoint after the other, beginning with the best.
+
+        Raises WrongChain where all serve another chain, RpcUnreachable or one of its kinds where
+        none gave a usable answer, RpcError.
+        """
+        self._start_probing()
+        failures: list[RpcUnreachable] = []
+        wrong: list[WrongChain] = []
+        for index in self._order():
+            member = self._members[index]
+            if member.is_aside and member.wrong_chain is not None:
+                wrong.append(member.wrong_chain)
+                continue
+            try:
+                if self._identity is not None:
+                    await member.verify(self._identity)
+                value = await member.exchange(method, body, parse, calls=calls)
+            except WrongChain as error:
+                wrong.append(error)
+            except (RpcAnswerTooLarge, RpcError):
+                # An answer, to be dealt with where the question was asked.
+                self._use(index, failures)
+                raise
+            except RpcUnreachable as error:
+                failures.append(error)
+            else:
+                self._use(index, failures)
+                return value
+        raise failures[-1] if failures else wrong[0]
+
+    def snapshot(self) -> tuple[EndpointStatus, ...]:
+        """All endpoints, in the order of the settings."""
+        return tuple(self._status(index) for index in range(len(self._members)))
+
+    def _status(self, index: int) -> EndpointStatus:
+        member = self._members[index]
+        health = member.health
+        if member.wrong_chain is not None:
+            state = "wrong_chain"
+        elif index == self._current:
+            state = "in_use"
+        elif member.wait_s() > 0:
+            state = "rate_limited"
+        else:
+            # Its rest may be over: it is ready when it has answered again.
+            state = "resting" if member.last_error else "ready"
+        reason = member.wrong_chain.message if member.wrong_chain else member.last_error
+        return EndpointStatus(
+            endpoint=member.label,
+            state=state,
+            reason=reason,
+            latency_ms=None if health.latency_s is None else 1_000 * health.latency_s,
+            error_rate=health.error_rate,
+            head=health.head,
+            lag_blocks=health.lag_blocks,
+            calls_per_s=member.bucket.per_s,
+        )
+
+    def _order(self) -> list[int]:
+        if len(self._members) == 1:
+            return [0]
+        now_s = time.monotonic()
+        standings = [
+            Standing(
+                resting_s=max(0.0, member.health.resting_until_s - now_s),
+                cost_s=member.health.cost_s,
+                lag_blocks=member.health.lag_blocks,
+            )
+            for member in self._members
+        ]
+        return order(standings, self._current, since_s=now_s - self._chosen_at_s)
+
+    def _use(self, index: int, failures: Sequence[RpcUnreachable]) -> None:
+        if index == self._current:
+            return
+        log.warning(
+            "rpc_failover",
+            to=self._members[index].label,
+            because=[failure.message for failure in failures] or ["it serves better"],
+        )
+        self._current = index
+        self._chosen_at_s = time.monotonic()
+
+    def _start_probing(self) -> None:
+        if self._prober is None and len(self._members) > 1:
+            self._prober = asyncio.create_task(self._probe_for_ever(), name="rpc-probes")
+
+    async def _probe_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._probe_every_s)
+            heads = await asyncio.gather(*(self._probe(member) for member in self._members))
+            newest = max((head for head in heads if head is not None), default=0)
+            for member, head in zip(self._members, heads, strict=True):
+                if head is not None:
+                    member.health.lag_blocks = newest - head
+
+    async def _probe(self, member: Member) -> int | None:
+        now_s = time.monotonic()
+        if member.is_aside or member.health.rests(now_s) or member.wait_s() > 0:
+            return None
+        # What it fails with is in its health; a probe is nobody's question.
+        with contextlib.suppress(RpcUnreachable, RpcError, WrongChain):
+            if self._identity is not None:
+                await member.verify(self._identity)
+            return await member.probe()
+        return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from eth_utils.crypto import keccak
 
 from indexer.rpc.types import Header, RawLog, RpcMalformed
 from indexer.types import Address
+
+_FULL_BLOOM = (1 << 2048) - 1
 
 
 def contradiction(what: str) -> RpcMalformed:
@@ -53,10 +56,33 @@ def may_have_logs(header: Header, addresses: Iterable[Address]) -> bool:
     return any(_in_bloom(header.logs_bloom, address) for address in addresses)
 
 
+def bloom_of(logs: Iterable[RawLog]) -> int:
+    """The bloom filter that logs make, as a number of 2048 bits."""
+    bloom = 0
+    for value in {part for log in logs for part in (log.address, *log.topics)}:
+        bloom |= _bloom_bits(value)
+    return bloom
+
+
+def unexplained_bloom(header: Header, logs: Iterable[RawLog]) -> bool:
+    """Whether the block's bloom filter has bits that none of `logs` sets: some log is missing.
+
+    Not the other way round, as some chains leave the logs of their own transactions out of it. One
+    with every bit set is no filter, and means nothing.
+    """
+    said = int.from_bytes(header.logs_bloom, "big")
+    return said != _FULL_BLOOM and said & ~bloom_of(logs) != 0
+
+
 def _in_bloom(bloom: bytes, address: Address) -> bool:
-    digest = keccak(address)
+    bits = _bloom_bits(address)
+    return int.from_bytes(bloom, "big") & bits == bits
+
+
+@lru_cache(maxsize=4096)
+def _bloom_bits(value: bytes) -> int:
+    digest = keccak(value)
+    bits = 0
     for at in (0, 2, 4):
-        bit = int.from_bytes(digest[at : at + 2], "big") & 2047
-        if not bloom[255 - (bit >> 3)] >> (bit & 7) & 1:
-            return False
-    return True
+        bits |= 1 << (int.from_bytes(digest[at : at + 2], "big") & 2047)
+    return bits

@@ -94,6 +94,12 @@ class DatabaseNewer(OperatorError):
     code: ClassVar[str] = "database_newer"
 
 
+class DatabaseOlder(OperatorError):
+    """The database was not migrated to this release yet."""
+
+    code: ClassVar[str] = "database_older"
+
+
 class WrongDatabase(OperatorError):
     """The database holds the index of another deployment."""
 

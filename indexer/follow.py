@@ -223,7 +223,8 @@ class Indexer:
     ) -> Position:
         after = await self._store.commit(position, batch, finalized=finalized, ancestor=ancestor)
         self._position = after
-        if batch.quarantined or ancestor is not None:
+        # Others may have read some of them again meanwhile.
+        if batch.quarantined or self._status.quarantined or ancestor is not None:
             self._show(quarantined=await self._store.count_quarantined())
         for item in batch.quarantined:
             log.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
@@ -63,6 +63,20 @@ def log_values(
     return (*_raw_values(item.log), item.timestamp_s, kind, request_id, worker)
 
 
+def raw_log(row: Mapping[str, Any]) -> RawLog:
+    """The log of a row of chain.log or chain.quarantine."""
+    return RawLog(
+        address=row["address"],
+        topics=tuple(row["topics"]),
+        data=row["data"],
+        block_number=row["block_number"],
+        block_hash=row["block_hash"],
+        tx_hash=row["tx_hash"],
+        tx_index=row["tx_index"],
+        log_index=row["log_index"],
+    )
+
+
 def quarantine_values(log: RawLog, reason: str) -> tuple[Any, ...]:
     return (*_raw_values(log), reason)
 
@@ -110,6 +124,16 @@ DELETE_LOGS_ABOVE: Final = """
 """
 DELETE_QUARANTINE_ABOVE: Final = "DELETE FROM chain.quarantine WHERE block_number > $1"
 DELETE_PAYMENTS_ABOVE: Final = "DELETE FROM chain.payment WHERE block_number > $1"
+DELETE_LOGS_OF: Final = """
+    DELETE FROM chain.log WHERE block_number = ANY($1::bigint[]) RETURNING request_id, worker
+"""
+DELETE_QUARANTINE_OF: Final = """
+    DELETE FROM chain.quarantine WHERE block_number = ANY($1::bigint[])
+"""
+DELETE_PAYMENTS_OF: Final = "DELETE FROM chain.payment WHERE block_number = ANY($1::bigint[])"
+LOCK_CURSOR: Final = "SELECT block_number FROM chain.cursor FOR UPDATE"
+SELECT_HASHES: Final = "SELECT number, hash FROM chain.block WHERE number = ANY($1::bigint[])"
+COUNT_ANEW: Final = "UPDATE chain.tally SET to_block = -1, fulfilled = 0, refunded = 0"
 COUNT_QUARANTINED: Final = "SELECT count(*) FROM chain.quarantine"
 
 SELECT_EXISTING_REQUESTS: Final = "SELECT id FROM chain.request WHERE id = ANY($1::bigint[])"

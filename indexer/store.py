@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from asyncpg import Record
 
@@ -24,7 +24,6 @@ from indexer.derive import (
 from indexer.errors import WrongDatabase
 from indexer.events import InferenceRequested, SkipEvent, kind_of
 from indexer.reorg.window import BlockLink, Window, linked_end
-from indexer.rpc.types import RawLog
 from indexer.types import Address, BlockRef, Contracts, Hash32
 
 
@@ -143,6 +142,45 @@ class Store:
         window = position.window.extended(below, links, keep_from=keep_from)
         return Position(tip, window, known)
 
+    async def replace_blocks(
+        self,
+        hashes: Mapping[int, Hash32],
+        batch: Batch,
+        *,
+        requests: Collection[int] = (),
+        workers: Collection[Address] = (),
+    ) -> None:
+        """Puts a batch's logs in the place of all that is stored of these blocks, and folds anew
+        what derives from either, and the named requests and workers, in one transaction. Cursor and
+        headers stay.
+
+        It locks the cursor, so it may run beside whoever indexes. Raises CursorMoved, with nothing
+        written, where the index does not reach or does not have one of the blocks any more.
+        """
+        numbers = list(hashes)
+        highest = max(numbers, default=0)
+        async with self._pool.acquire() as connection, connection.transaction():
+            await self._pass_fence(connection)
+            cursor = await connection.fetchval(sql.LOCK_CURSOR)
+            remembered = await connection.fetch(sql.SELECT_HASHES, numbers)
+            if (
+                cursor is None
+                or highest > cursor
+                or any(hashes[row["number"]] != row["hash"] for row in remembered)
+            ):
+                raise CursorMoved
+            gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
+            await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
+            await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
+            await _insert(connection, replace(batch, headers=()))
+            ids, signers = _touched(gone)
+            ids.update(requests, filter(None, (request_of(i.event) for i in batch.events)))
+            signers.update(workers, filter(None, (worker_of(i.event) for i in batch.events)))
+            await self._refold_requests(connection, ids, {})
+            await self._refold_workers(connection, signers)
+            await connection.execute(sql.COUNT_ANEW)
+            await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(cursor))
+
     async def _pass_fence(self, connection: Connection) -> None:
         if self._fence is not None:
             await self._fence(connection)
@@ -197,16 +235,7 @@ class Store:
         """Stored logs, decoded again: chain.log holds none that could not be decoded."""
         located = []
         for row in await connection.fetch(query, subjects, list(kinds)):
-            log = RawLog(
-                address=row["address"],
-                topics=tuple(row["topics"]),
-                data=row["data"],
-                block_number=row["block_number"],
-                block_hash=row["block_hash"],
-                tx_hash=row["tx_hash"],
-                tx_index=row["tx_index"],
-                log_index=row["log_index"],
-            )
+            log = sql.raw_log(row)
             located.append(LocatedEvent(log, self._decoder.decode(log), row["timestamp_s"]))
         return located
 
@@ -247,6 +276,11 @@ async def _delete_above(connection: Connection, ancestor: int) -> tuple[set[int]
     await connection.execute(sql.DELETE_QUARANTINE_ABOVE, ancestor)
     await connection.execute(sql.DELETE_PAYMENTS_ABOVE, ancestor)
     await connection.execute(sql.DELETE_BLOCKS_ABOVE, ancestor)
+    return _touched(rows)
+
+
+def _touched(rows: Iterable[Record]) -> tuple[set[int], set[Address]]:
+    """The requests and workers that deleted logs were about."""
     requests = {row["request_id"] for row in rows if row["request_id"] is not None}
     workers = {row["worker"] for row in rows if row["worker"] is not None}
     return requests, workers

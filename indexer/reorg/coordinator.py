@@ -21,6 +21,7 @@ from indexer.reorg.window import (
 )
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import Header, RawLog
+from indexer.second_opinion import second_opinion
 from indexer.types import Address, Hash32
 
 MAX_BRANCH_BLOCKS = 64
@@ -68,8 +69,8 @@ async def find_branch(
                 raise ReorgTooDeep(
                     f"the chain was reorganised below block {oldest}, the oldest that is"
                     " remembered",
-                    help_text="make sure that the node is on the right chain; if it is, point"
-                    " `database_url` at an empty database and inferd indexes it from the start",
+                    help_text="make sure that the node is on the right chain; if it is,"
+                    " `inferd index rebuild` indexes it from the start",
                 )
     headers = tuple(reversed(newest_first))
     return Branch(ancestor, headers, await _logs(rpc, headers, addresses))
@@ -123,11 +124,10 @@ async def block_logs(
 ) -> tuple[RawLog, ...]:
     """One block's logs of ours, by its hash, checked and in order.
 
-    An empty answer that the bloom filter does not confirm is asked for once more, after making
-    sure that the node still has the block: some nodes answer "none" for a block they do not know.
+    An empty answer that the bloom filter does not confirm is not believed: some nodes answer
+    "none" for a block they do not know, or whose logs they have not indexed yet.
     """
     logs = await rpc.logs_by_hash(header.hash, addresses)
     if not logs and may_have_logs(header, addresses):
-        await _block(rpc, header.hash)
-        logs = await rpc.logs_by_hash(header.hash, addresses)
+        return await second_opinion(rpc, header, addresses)
     return tuple(checked_block_logs(header, logs, addresses))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -75,6 +76,16 @@ class Rpc:
         """Leaves the endpoint in use alone for a minute: it answers, and cannot serve what is
         asked. False, with nothing changed, where no other is left."""
         return self._pool.pass_over(why)
+
+    def elsewhere(self) -> Rpc | None:
+        """The endpoints beside the one in use, for a second opinion; None where there are none.
+        They are closed with this one."""
+        others = self._pool.others()
+        if others is None:
+            return None
+        second = copy(self)
+        second._pool = others
+        return second
 
     async def request(self, method: str, params: Sequence[Any] = ()) -> Any:
         """Any method; the result as plain JSON values."""
@@ -182,6 +193,22 @@ class Rpc:
         """None while the transaction is not mined."""
         params = [wire.to_hex(tx_hash)]
         return await self._call("eth_getTransactionReceipt", params, wire.parse_receipt)
+
+    async def block_receipts(self, block_hash: Hash32) -> list[tuple[Hash32, list[RawLog]]] | None:
+        """Per receipt of a block, the block it names and all its logs, as given: the caller checks
+        them. None where the node has no such block; RpcError where it has no such method."""
+        params = [wire.to_hex(block_hash)]
+        return await self._call("eth_getBlockReceipts", params, wire.parse_block_receipts)
+
+    async def receipt_logs(self, tx_hash: Hash32) -> tuple[Hash32, list[RawLog]] | None:
+        """The same of one transaction; None while it is not mined."""
+        params = [wire.to_hex(tx_hash)]
+        return await self._call("eth_getTransactionReceipt", params, wire.parse_receipt_logs)
+
+    async def transaction_hashes(self, block_hash: Hash32) -> list[Hash32] | None:
+        """Of a block, in order; None where the node has no such block."""
+        params = [wire.to_hex(block_hash), False]
+        return await self._call("eth_getBlockByHash", params, wire.parse_transaction_hashes)
 
     async def transaction_exists(self, tx_hash: Hash32) -> bool:
         """Whether the node knows the transaction, mined or waiting."""

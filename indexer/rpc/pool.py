@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -104,6 +105,19 @@ class EndpointPool:
         if left:
             self._members[self._current].pass_over(why, _PASSED_OVER_S)
         return left
+
+    def others(self) -> EndpointPool | None:
+        """Those beside the current one, not put aside; None where there are none. This one probes
+        and closes them."""
+        self._start_probing()
+        at = self._current
+        beside = self._members[at + 1 :] + self._members[:at]
+        usable = [member for member in beside if not member.is_aside]
+        if not usable:
+            return None
+        second = copy(self)
+        second._members, second._current = usable, 0
+        return second
 
     def saw_head(self, number: int) -> None:
         """The current endpoint named its newest block."""

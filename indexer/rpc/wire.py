@@ -65,6 +65,17 @@ class _Receipt(msgspec.Struct, rename="camel"):
     contract_address: str | None = None
 
 
+class _ReceiptLogs(msgspec.Struct, rename="camel"):
+    """What a receipt says of logs; whatever else chains put into their receipts is not read."""
+
+    block_hash: str
+    logs: list[_Log]
+
+
+class _BlockTransactions(msgspec.Struct):
+    transactions: list[str]
+
+
 class _FeeHistory(msgspec.Struct, rename="camel"):
     oldest_block: str
     base_fee_per_gas: list[str]
@@ -77,6 +88,9 @@ batch_decoder = msgspec.json.Decoder(list[Answer] | Answer)
 _block_decoder = msgspec.json.Decoder(_Block | None)
 _logs_decoder = msgspec.json.Decoder(list[_Log])
 _receipt_decoder = msgspec.json.Decoder(_Receipt | None)
+_receipt_logs_decoder = msgspec.json.Decoder(_ReceiptLogs | None)
+_block_receipts_decoder = msgspec.json.Decoder(list[_ReceiptLogs] | None)
+_transactions_decoder = msgspec.json.Decoder(_BlockTransactions | None)
 _fees_decoder = msgspec.json.Decoder(_FeeHistory)
 _string_decoder = msgspec.json.Decoder(str)
 
@@ -157,6 +171,23 @@ def parse_receipt(raw: msgspec.Raw) -> Receipt | None:
     )
 
 
+def parse_receipt_logs(raw: msgspec.Raw) -> tuple[Hash32, list[RawLog]] | None:
+    """The hash of the block a receipt belongs to, and its logs."""
+    receipt = _receipt_logs_decoder.decode(raw)
+    return None if receipt is None else _block_and_logs(receipt)
+
+
+def parse_block_receipts(raw: msgspec.Raw) -> list[tuple[Hash32, list[RawLog]]] | None:
+    receipts = _block_receipts_decoder.decode(raw)
+    return None if receipts is None else [_block_and_logs(receipt) for receipt in receipts]
+
+
+def parse_transaction_hashes(raw: msgspec.Raw) -> list[Hash32] | None:
+    """Of a block that was asked for without the transactions themselves."""
+    block = _transactions_decoder.decode(raw)
+    return None if block is None else [Hash32(octets(text, 32)) for text in block.transactions]
+
+
 def parse_fee_history(raw: msgspec.Raw) -> FeeHistory:
     fees = _fees_decoder.decode(raw)
     return FeeHistory(
@@ -175,6 +206,10 @@ def parse_presence(raw: msgspec.Raw) -> bool:
 
 def _optional_address(text: str | None) -> Address | None:
     return None if text is None else Address(octets(text, 20))
+
+
+def _block_and_logs(receipt: _ReceiptLogs) -> tuple[Hash32, list[RawLog]]:
+    return Hash32(octets(receipt.block_hash, 32)), [_log(entry) for entry in receipt.logs]
 
 
 def _log(entry: _Log) -> RawLog:

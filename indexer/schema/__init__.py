@@ -8,9 +8,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from indexer.database import Connection
-from indexer.errors import DatabaseNewer
+from indexer.errors import DatabaseNewer, DatabaseOlder
 
 _LOCK_KEY = 0x696E6665_72640001  # "inferd", and which of its locks: migrations
+_APPLIED = "SELECT coalesce(max(version), 0) FROM public.inferd_migration WHERE component = $1"
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 
 
@@ -40,6 +41,25 @@ def chain_migrations() -> tuple[Migration, ...]:
     return migrations_in(files("indexer.schema"))
 
 
+async def require_current(
+    connection: Connection, component: str, migrations: tuple[Migration, ...]
+) -> None:
+    """For those who use the tables and must not change them under a daemon of another release.
+
+    Raises DatabaseNewer, DatabaseOlder.
+    """
+    applied = 0
+    if await connection.fetchval("SELECT to_regclass('public.inferd_migration') IS NOT NULL"):
+        applied = await connection.fetchval(_APPLIED, component)
+    _refuse_newer(component, applied, migrations)
+    if applied < len(migrations):
+        raise DatabaseOlder(
+            f"the database has version {applied} of the {component} tables,"
+            f" this release of inferd needs {len(migrations)}",
+            help_text="start `inferd node` of this release: it brings the tables up to date",
+        )
+
+
 async def migrate(connection: Connection, component: str, migrations: tuple[Migration, ...]) -> int:
     """Brings one component's tables up to date; returns how many migrations it ran.
 
@@ -58,17 +78,8 @@ async def migrate(connection: Connection, component: str, migrations: tuple[Migr
             )
             """
         )
-        applied: int = await connection.fetchval(
-            "SELECT coalesce(max(version), 0) FROM public.inferd_migration WHERE component = $1",
-            component,
-        )
-        if applied > len(migrations):
-            raise DatabaseNewer(
-                f"the database has version {applied} of the {component} tables,"
-                f" this release of inferd knows {len(migrations)}",
-                help_text="run the newer inferd that migrated it, or point `database_url`"
-                " at another database",
-            )
+        applied: int = await connection.fetchval(_APPLIED, component)
+        _refuse_newer(component, applied, migrations)
         pending = migrations[applied:]
         for migration in pending:
             await connection.execute(migration.sql)
@@ -78,3 +89,13 @@ async def migrate(connection: Connection, component: str, migrations: tuple[Migr
                 migration.version,
             )
     return len(pending)
+
+
+def _refuse_newer(component: str, applied: int, migrations: tuple[Migration, ...]) -> None:
+    if applied > len(migrations):
+        raise DatabaseNewer(
+            f"the database has version {applied} of the {component} tables,"
+            f" this release of inferd knows {len(migrations)}",
+            help_text="run the newer inferd that migrated it, or point `database_url`"
+            " at another database",
+        )

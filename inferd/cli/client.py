@@ -96,6 +96,12 @@ class NodeClient:
                 f"the node at {self.shown} has no {missing}",
                 help_text="look at the id; a request made just now may not be indexed yet",
             )
+        if status == 410:
+            raise NotFound(
+                f"the node at {self.shown} has deleted the {missing}: it was settled long ago",
+                help_text="the chain keeps its digest; `retention.settled_days` of the node says"
+                " how long it keeps outputs",
+            )
         if status >= 500:
             raise NodeUnreachable(
                 f"the node at {self.shown} cannot answer now (HTTP {status})",

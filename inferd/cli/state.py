@@ -80,9 +80,10 @@ def _index_line(index: IndexView) -> str:
     if index.indexed is None:
         return "nothing yet"
     lag = f", {index.lag_blocks} behind" if index.lag_blocks else ""
+    repaired = f", {index.repaired_blocks} blocks repaired" if index.repaired_blocks else ""
     return (
         f"block {index.indexed} of {index.head}{lag}, {index.reorgs} reorganisations,"
-        f" {index.quarantined} unreadable logs"
+        f" {index.quarantined} unreadable logs{repaired}"
     )
 
 

@@ -11,7 +11,8 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from indexer.database import CONNECTION_LOST, Pool
+from indexer.database import CONNECTION_LOST, Connection, Pool
+from indexer.forget import settled_block_of_forgotten
 from inferd import __version__
 from inferd.node import views
 from inferd.node.api_models import (
@@ -102,15 +103,16 @@ def build_api(state: ApiState) -> FastAPI:
     async def result(request_id: int) -> ResultView:
         """The stored output; its digest is the one on chain once `tx_hash` is set."""
         async with _database(state).acquire() as connection:
-            row = await connection.fetchrow(_RESULT, _checked(request_id))
-        if row is None:
-            raise HTTPException(404, f"there is no result of request {request_id} here")
+            row = await connection.fetchrow(RESULT, _checked(request_id))
+            if row is None:
+                await _refuse_forgotten(connection, request_id)
+                raise HTTPException(404, f"there is no result of request {request_id} here")
         return _result(row)
 
     return app
 
 
-_RESULT = """
+RESULT = """
     SELECT x.*, r.settled_tx_hash, r.settled_block
     FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
     WHERE r.id = $1
@@ -130,9 +132,19 @@ def _health(health: Health) -> HealthView:
 async def _request(state: ApiState, request_id: int) -> RequestView:
     async with _database(state).acquire() as connection:
         found = await views.one_request(connection, state.names, _checked(request_id))
-    if found is None:
-        raise HTTPException(404, f"there is no request {request_id} in the indexed chain")
+        if found is None:
+            await _refuse_forgotten(connection, request_id)
+            raise HTTPException(404, f"there is no request {request_id} in the indexed chain")
     return found
+
+
+async def _refuse_forgotten(connection: Connection, request_id: int) -> None:
+    """Raises HTTPException where the request was deleted after the retention time."""
+    block = await settled_block_of_forgotten(connection, request_id)
+    if block is not None:
+        raise HTTPException(
+            410, f"request {request_id} was settled in block {block}, and deleted after its time"
+        )
 
 
 def _checked(request_id: int) -> int:

@@ -151,6 +151,10 @@ class IndexView(_View):
     """How many blocks the backfill asks for at once; 0 before it has begun."""
     endpoints: list[EndpointView] = []
     """Those of `rpc_urls` in their order, then the websocket in use."""
+    rechecked: int | None
+    """The newest final block that was compared with the chain once more."""
+    repaired_blocks: int
+    """Final blocks whose rows were not the chain's, and were mended."""
 
 
 class WorkerStatusView(_View):

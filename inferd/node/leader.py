@@ -27,6 +27,13 @@ _KEEPALIVES = {
     "tcp_keepalives_count": "3",
 }
 
+_RAISE_EPOCH = """
+    INSERT INTO node.leader (role, epoch, holder) VALUES ($1, 1, $2)
+    ON CONFLICT (role) DO UPDATE
+        SET epoch = node.leader.epoch + 1, holder = $2, acquired_at = now()
+    RETURNING epoch
+"""
+
 log = structlog.get_logger("node")
 
 
@@ -66,6 +73,13 @@ class Leadership:
             await self._connection.close(timeout=2)
 
 
+async def displace_leader(connection: Connection, holder: str) -> None:
+    """Raises the epoch in the caller's transaction: waits for what the leader is writing, and from
+    the commit on it can write no more. It notices within a second, and leads again from the tables
+    as they are then."""
+    await connection.execute(_RAISE_EPOCH, _ROLE, holder)
+
+
 async def become_leader(url: str, holder: str) -> Leadership:
     """Waits until this process is the one that works.
 
@@ -81,16 +95,7 @@ async def become_leader(url: str, holder: str) -> Leadership:
                 log.info("standing_by", holder=holder)
                 waited = True
             await asyncio.sleep(_CHECK_INTERVAL_S)
-        epoch: int = await connection.fetchval(
-            """
-            INSERT INTO node.leader (role, epoch, holder) VALUES ($1, 1, $2)
-            ON CONFLICT (role) DO UPDATE
-                SET epoch = node.leader.epoch + 1, holder = $2, acquired_at = now()
-            RETURNING epoch
-            """,
-            _ROLE,
-            holder,
-        )
+        epoch: int = await connection.fetchval(_RAISE_EPOCH, _ROLE, holder)
     except BaseException as error:
         if connection is not None:
             connection.terminate()  # with it goes the lock, where it was had already

@@ -52,6 +52,14 @@ HEADS_LIVE = Gauge(
     "1 while a websocket tells of new blocks; 0 also where none is set",
     registry=REGISTRY,
 )
+RECHECKED_BLOCK = Gauge(
+    "inferd_rechecked_block", "Newest final block that was compared once more", registry=REGISTRY
+)
+REPAIRED_BLOCKS = Gauge(
+    "inferd_repaired_blocks",
+    "Final blocks since the start whose rows were not the chain's and were mended",
+    registry=REGISTRY,
+)
 READY = Gauge("inferd_ready", "1 while nothing keeps the node from its work", registry=REGISTRY)
 LEADER = Gauge("inferd_leader", "1 while this process is the one that works", registry=REGISTRY)
 SESSION_ENDS = Counter(

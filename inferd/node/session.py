@@ -11,6 +11,7 @@ from eth_utils.address import to_canonical_address
 
 from indexer.database import Connection, Pool
 from indexer.follow import Indexer
+from indexer.recheck import Recheck
 from indexer.rpc import ChainIdentity
 from indexer.rpc.heads import HeadTrigger
 from indexer.store import load_cursor
@@ -66,6 +67,9 @@ class Session:
             fence=leadership.fence,
             heads=head_trigger(settings, node.deployment),
         )
+        self.recheck = Recheck(
+            node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
+        )
         self.dispatcher = Dispatcher(
             self._workers, db, fence=leadership.fence, on_change=self._lease_ended
         )
@@ -88,7 +92,12 @@ class Session:
             bell=self._round_bell,
             may_decide=lambda: self.caught_up,
         )
-        self.upkeep = Upkeep(db, leadership.fence, on_expiry=self._ring_both)
+        self.upkeep = Upkeep(
+            db,
+            leadership.fence,
+            settled_days=settings.retention.settled_days,
+            on_expiry=self._ring_both,
+        )
 
     @property
     def caught_up(self) -> bool:
@@ -119,6 +128,7 @@ class Session:
                 for name, work in (
                     ("leadership", self._watch_leadership),
                     ("indexer", self.indexer.run),
+                    ("recheck", self.recheck.run),
                     ("rounds", self.rounds.run),
                     ("dispatch", self.dispatcher.watch),
                     ("settlement", self._settle),

@@ -122,6 +122,14 @@ class PostingSettings(_Section):
         return accounts
 
 
+class RetentionSettings(_Section):
+    """How long what is over is kept."""
+
+    settled_days: int = Field(90, ge=0)
+    """Days after which a settled request is deleted with its output, unless a callback is owed or
+    its payment is held back; 0 = never. The chain keeps all but the output."""
+
+
 class WorkerSettings(_Section):
     """A worker inside this process."""
 
@@ -182,6 +190,7 @@ class Settings(BaseSettings):
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
+    retention: RetentionSettings = RetentionSettings()
 
     @field_validator("scheduling")
     @classmethod

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eth_utils.address import to_checksum_address
 
 from indexer.database import Pool
+from indexer.forget import count_requests
 from indexer.rpc import EndpointStatus
 from indexer.rpc.heads import HeadsStatus
 from inferd import __version__
@@ -78,6 +79,8 @@ class StatusReader:
         metrics.INDEX_RANGE_BLOCKS.set(index.range_blocks)
         metrics.REORGS.set(index.reorgs)
         metrics.QUARANTINED.set(index.quarantined)
+        metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
+        metrics.REPAIRED_BLOCKS.set(session.recheck.status.repaired_blocks)
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
@@ -112,10 +115,7 @@ class StatusReader:
         if self.db is None:
             return {}
         async with self.db.acquire() as connection:
-            rows = await connection.fetch(
-                "SELECT status::text, count(*) FROM chain.request GROUP BY status ORDER BY status"
-            )
-        return {row["status"]: row["count"] for row in rows}
+            return await count_requests(connection)
 
     async def _workers(self, session: Session | None) -> list[WorkerStatusView]:
         stats = {}
@@ -168,6 +168,8 @@ def _index_view(session: Session | None) -> IndexView:
             lag_s=None,
             reorgs=0,
             quarantined=0,
+            rechecked=None,
+            repaired_blocks=0,
         )
     status = session.indexer.status
     return IndexView(
@@ -180,6 +182,8 @@ def _index_view(session: Session | None) -> IndexView:
         quarantined=status.quarantined,
         range_blocks=status.range_blocks,
         endpoints=endpoint_views(session.indexer.endpoints(), session.indexer.heads_status),
+        rechecked=session.recheck.status.checked,
+        repaired_blocks=session.recheck.status.repaired_blocks,
     )
 
 

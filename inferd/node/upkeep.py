@@ -10,6 +10,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from indexer.database import Fence, Pool
 from inferd.node.metrics import RESULTS
+from inferd.node.retention import Retention
 from inferd.workers import leases
 
 _LEASE_SWEEP_S = 1.0
@@ -20,7 +21,10 @@ _KEEP_ROUNDS = "30 days"
 class Upkeep:
     """Runs the periodic jobs; the first error ends the task, and the supervisor judges it."""
 
-    def __init__(self, db: Pool, fence: Fence, *, on_expiry: Callable[[], None]) -> None:
+    def __init__(
+        self, db: Pool, fence: Fence, *, settled_days: int, on_expiry: Callable[[], None]
+    ) -> None:
+        self._retention = Retention(db, fence, settled_days=settled_days)
         self._db = db
         self._fence = fence
         self._on_expiry = on_expiry
@@ -40,6 +44,7 @@ class Upkeep:
         jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self.expire_leases, _LEASE_SWEEP_S),
             (self.forget_old_rounds, _RETENTION_S),
+            (self._retention.run, _RETENTION_S),
         )
         for job, every_s in jobs:
             scheduler.add_job(job, "interval", seconds=every_s)

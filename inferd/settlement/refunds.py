@@ -133,10 +133,8 @@ async def count_dust(pool: Pool, head: BlockRef, least_fee_wei: int) -> int:
 
 
 async def spent_today_wei(pool: Pool) -> int:
-    """What refunds of the last 24 hours cost by their receipts, and what those under way can cost.
-
-    Ids grow with time: the newest that is older than a day bounds what has to be read.
-    """
+    """What refunds of the last 24 hours cost by their receipts, and what those under way can
+    cost."""
     async with pool.acquire() as connection:
         spent: int = await connection.fetchval(
             "SELECT coalesce(sum(CASE"
@@ -144,8 +142,7 @@ async def spent_today_wei(pool: Pool) -> int:
             "     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')"
             "     THEN a.gas_limit * a.max_fee_wei ELSE 0 END), 0)"
             " FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id"
-            " WHERE i.kind = 'refund' AND i.id > coalesce((SELECT id FROM node.tx_intent"
-            "     WHERE created_at < now() - interval '1 day' ORDER BY id DESC LIMIT 1), 0)"
+            " WHERE i.kind = 'refund' AND i.created_at >= now() - interval '1 day'"
         )
     return int(spent)
 

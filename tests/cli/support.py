@@ -165,6 +165,8 @@ def status_body(**changes: Any) -> dict[str, Any]:
                     "calls_per_s": None,
                 },
             ],
+            "rechecked": 18,
+            "repaired_blocks": 0,
         },
         "requests": {"fulfilled": 3, "pending": 1},
         "workers": [

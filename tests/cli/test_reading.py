@@ -46,7 +46,7 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
 
 def test_status_of_a_node_that_starts(cli: Cli, node: FakeNode) -> None:
     index = dict.fromkeys(("head", "indexed", "finalized", "lag_blocks", "lag_s"))
-    index |= {"reorgs": 0, "quarantined": 0}
+    index |= {"reorgs": 0, "quarantined": 0, "rechecked": None, "repaired_blocks": 0}
     node.says("/v1/status", status_body(index=index, requests={}, workers=[], settlement=None))
 
     lines = cli("status").stdout.splitlines()

@@ -9,6 +9,7 @@ import pytest
 
 from indexer.database import Pool
 from indexer.errors import ReorgTooDeep
+from indexer.rebuild import empty_tables
 from indexer.rpc.types import Header
 from indexer.types import Hash32
 from inferd.protocol import calls
@@ -135,7 +136,10 @@ async def test_reorg__of_the_first_block__everything_is_replaced(world: World, p
     assert await pool.fetchval("SELECT count(*) FROM chain.block") == depth
 
 
-async def test_reorg__deeper_than_the_window__stops_with_help(world: World, pool: Pool) -> None:
+async def test_reorg__deeper_than_the_window__stops_until_rebuilt(
+    world: World, pool: Pool, fresh_pool: Pool
+) -> None:
+    await world.submit()
     await world.mine(30)
     await index_once(world, pool, window_blocks=4)
     await world.reorg(12, [])
@@ -143,8 +147,13 @@ async def test_reorg__deeper_than_the_window__stops_with_help(world: World, pool
     before = await tables(pool)
     with pytest.raises(ReorgTooDeep) as caught:
         await index_once(world, pool, window_blocks=4)
-    assert "database_url" in caught.value.help_text
+    assert "inferd index rebuild" in caught.value.help_text
     assert await tables(pool) == before
+    async with pool.acquire() as connection, connection.transaction():
+        await empty_tables(connection)
+    await index_once(world, pool)
+    await index_once(world, fresh_pool)
+    assert differences(await tables(pool), await tables(fresh_pool)) == {}
 
 
 async def test_head_goes_backwards__cursor_stays(world: World, pool: Pool) -> None:

@@ -1,0 +1,163 @@
+"""Compares rows that derive from logs with the logs they derive from. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from indexer import sql
+from indexer.abi import UndecodableLog
+from indexer.compare import Difference, Kind
+from indexer.database import Connection
+from indexer.decode import Decoder
+from indexer.derive import (
+    REQUEST_KINDS,
+    WORKER_KINDS,
+    LocatedEvent,
+    PaymentRow,
+    RequestRow,
+    WorkerRow,
+    fold_request,
+    fold_worker,
+    payments,
+    request_of,
+    worker_of,
+)
+from indexer.events import kind_of
+from indexer.types import Address
+
+_SELECT_LOGS: Final = """
+    SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
+           timestamp_s, kind, request_id, worker
+    FROM chain.log WHERE block_number BETWEEN $1 AND $2 ORDER BY block_number, log_index
+"""
+_SELECT_REQUESTS_CREATED: Final = """
+    SELECT id FROM chain.request WHERE created_block BETWEEN $1 AND $2
+"""
+_SELECT_WORKERS_REGISTERED: Final = """
+    SELECT signer FROM chain.worker WHERE registered_block BETWEEN $1 AND $2
+"""
+
+
+def _select(row: type[Any], table: str, condition: str) -> str:
+    columns = ", ".join(one.name for one in fields(row))
+    return f"SELECT {columns} FROM {table} WHERE {condition}"  # noqa: S608 - constants
+
+
+_SELECT_REQUESTS: Final = _select(RequestRow, "chain.request", "id = ANY($1::bigint[])")
+_SELECT_WORKERS: Final = _select(WorkerRow, "chain.worker", "signer = ANY($1::bytea[])")
+_SELECT_PAYMENTS: Final = _select(PaymentRow, "chain.payment", "block_number BETWEEN $1 AND $2")
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedCheck:
+    """What was found, and whose rows have to be folded anew."""
+
+    differences: list[Difference] = field(default_factory=list)
+    requests: set[int] = field(default_factory=set)
+    workers: set[Address] = field(default_factory=set)
+
+
+async def check_derived(
+    connection: Connection, decoder: Decoder, first: int, last: int
+) -> DerivedCheck:
+    """What derives from logs of blocks `first` to `last`, both included; the caller's transaction
+    should be REPEATABLE READ. Of each request and worker with a log in these blocks the whole
+    history is folded."""
+    found = DerivedCheck()
+    located = []
+    for row in await connection.fetch(_SELECT_LOGS, first, last):
+        item = _located(decoder, row)
+        if item is None or not _columns_follow(row, item):
+            subject = f"log {row['log_index']} of 0x{row['tx_hash'].hex()}"
+            found.differences.append(Difference(Kind.DIFFERING_LOG, row["block_number"], subject))
+        if item is not None:
+            located.append(item)
+    await _check_requests(connection, decoder, located, first, last, found)
+    await _check_workers(connection, decoder, located, first, last, found)
+    expected_payments = {(row.block_hash, row.log_index): row for row in payments(located)}
+    stored_payments = {
+        (row["block_hash"], row["log_index"]): PaymentRow(**dict(row))
+        for row in await connection.fetch(_SELECT_PAYMENTS, first, last)
+    }
+    for key in _differing(expected_payments, stored_payments):
+        one = stored_payments.get(key) or expected_payments[key]
+        subject = f"payment {one.log_index} of 0x{one.tx_hash.hex()}"
+        found.differences.append(Difference(Kind.WRONG_PAYMENT, one.block_number, subject))
+    return found
+
+
+async def _check_requests(
+    connection: Connection,
+    decoder: Decoder,
+    located: Iterable[LocatedEvent],
+    first: int,
+    last: int,
+    found: DerivedCheck,
+) -> None:
+    created = await connection.fetch(_SELECT_REQUESTS_CREATED, first, last)
+    ids = {row["id"] for row in created}
+    ids.update(filter(None, (request_of(item.event) for item in located)))
+    logs: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in ids}
+    rows = await connection.fetch(sql.SELECT_REQUEST_LOGS, list(ids), list(REQUEST_KINDS))
+    for item in filter(None, (_located(decoder, row) for row in rows)):
+        request_id = request_of(item.event)
+        if request_id in logs:
+            logs[request_id].append(item)
+    expected = {request_id: fold_request(events) for request_id, events in logs.items()}
+    stored = {
+        row["id"]: RequestRow(**dict(row))
+        for row in await connection.fetch(_SELECT_REQUESTS, list(ids))
+    }
+    for request_id in _differing(expected, stored):
+        found.requests.add(request_id)
+        found.differences.append(Difference(Kind.WRONG_REQUEST, None, f"request {request_id}"))
+
+
+async def _check_workers(
+    connection: Connection,
+    decoder: Decoder,
+    located: Iterable[LocatedEvent],
+    first: int,
+    last: int,
+    found: DerivedCheck,
+) -> None:
+    registered = await connection.fetch(_SELECT_WORKERS_REGISTERED, first, last)
+    signers = {row["signer"] for row in registered}
+    signers.update(filter(None, (worker_of(item.event) for item in located)))
+    logs: dict[Address, list[LocatedEvent]] = {signer: [] for signer in signers}
+    rows = await connection.fetch(sql.SELECT_WORKER_LOGS, list(signers), list(WORKER_KINDS))
+    for item in filter(None, (_located(decoder, row) for row in rows)):
+        signer = worker_of(item.event)
+        if signer in logs:
+            logs[signer].append(item)
+    expected = {signer: fold_worker(events) for signer, events in logs.items()}
+    stored = {
+        row["signer"]: WorkerRow(**dict(row) | {"models": tuple(row["models"])})
+        for row in await connection.fetch(_SELECT_WORKERS, list(signers))
+    }
+    for signer in _differing(expected, stored):
+        found.workers.add(signer)
+        found.differences.append(Difference(Kind.WRONG_WORKER, None, f"worker 0x{signer.hex()}"))
+
+
+def _differing(expected: Mapping[Any, Any], stored: Mapping[Any, Any]) -> list[Any]:
+    """The keys whose values are not equal; a value of None is no row."""
+    keys = expected.keys() | stored.keys()
+    return sorted(key for key in keys if expected.get(key) != stored.get(key))
+
+
+def _located(decoder: Decoder, row: Mapping[str, Any]) -> LocatedEvent | None:
+    """None where the log cannot be read: it ought to be in quarantine."""
+    log = sql.raw_log(row)
+    try:
+        return LocatedEvent(log, decoder.decode(log), row["timestamp_s"])
+    except UndecodableLog:
+        return None
+
+
+def _columns_follow(row: Mapping[str, Any], item: LocatedEvent) -> bool:
+    event = item.event
+    says = (row["kind"], row["request_id"], row["worker"])
+    return bool(says == (kind_of(event), request_of(event), worker_of(event)))

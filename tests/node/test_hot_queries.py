@@ -1,0 +1,293 @@
+"""The queries of every block, look and post stay on indexes, however many requests are over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
+from asyncpg.connection import LoggedQuery
+
+from indexer import sql
+from indexer.database import Connection, Pool, connect, prepare_connection
+from indexer.derive import REQUEST_KINDS, WORKER_KINDS
+from indexer.forget import count_on, count_requests, load_settled
+from indexer.store import load_cursor
+from indexer.stored import load_outline
+from indexer.types import Address, BlockRef, Hash32, Wei
+from inferd.node import api, views
+from inferd.node.rounds import Rounds
+from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.settlement import callbacks, refunds
+from inferd.settlement.batch import load_decisions, load_gas_model, load_ready
+from inferd.settlement.follow import Follower
+from inferd.settlement.intents import IntentReader
+from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.records import Item
+from inferd.settlement.settings import SettlementSettings
+from inferd.workers import leases
+from scheduler.model import GasModel, Rules
+
+REQUESTS = 1_000_000
+PENDING = 300
+FIRST_KEPT = 900_001
+"""Of the other tables only so much is filled: what is not read as a whole there is not in ten times
+as many rows either."""
+SENDER = Address(b"\x07")
+NOW_S = 1_700_000_000
+
+# One row in each table for a request that is over, as a busy node has them. The newest PENDING
+# requests are open, every tenth of the others was refunded, and the newest callbacks are owed.
+_KEY = "int8send(n)"
+_TX = "int8send(n / 100)"
+_FILL = {
+    "chain.request": f"""
+        INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,
+            max_tokens, memory_mb, callback_gas_limit, quorum, batchable, delivery, fee_wei,
+            deadline_s, submitted_deadline_s, created_block, created_block_hash, created_log_index,
+            created_tx_hash, created_at_s, status, worker, digest, settled_block, settled_tx_hash,
+            callback_delivered_block)
+        SELECT n, {_KEY}, '\\x01', '\\x02', 0, 'hello', 1, 0, 0, 1, true,
+            CASE WHEN n % 4 = 0 THEN 2 ELSE 0 END, '1000000000000'::chain.uint256,
+            CASE WHEN n % 2 = 0 THEN {NOW_S} + n % 1000 ELSE {NOW_S} - n % 1000 END, 1,
+            n / 10, '\\x03', 0, '\\x04', 1,
+            (CASE WHEN NOT over THEN 'pending' WHEN n % 10 = 0 THEN 'refunded' ELSE 'fulfilled' END
+            )::chain.request_status, CASE WHEN over THEN '\\x0a'::bytea END,
+            CASE WHEN over THEN '\\x05'::bytea END, CASE WHEN over THEN n / 10 + 1 END,
+            CASE WHEN over THEN {_TX} END,
+            CASE WHEN n < {REQUESTS} - 1000 THEN n / 10 + 2 END
+        FROM (SELECT n, n <= {REQUESTS} - {PENDING} AS over
+              FROM generate_series(1::bigint, {REQUESTS}) n) x
+    """,
+    "chain.log": f"""
+        INSERT INTO chain.log
+        SELECT {_TX}, n % 100, n / 10, n / 10, {_TX}, 0, '', 'InferenceFulfilled', n, NULL,
+            '{{}}', ''
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.result": f"""
+        INSERT INTO node.result (request_id, commitment, worker, lease_id, digest, output,
+            media_type, manifest, signature, compute_ms)
+        SELECT n, {_KEY}, '\\x0a', n, '\\x05', '', '', '{{}}', '', 1
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS} - {PENDING} / 2) n
+    """,
+    "node.lease": f"""
+        INSERT INTO node.lease (request_id, commitment, worker, attempt, state, expires_at)
+        SELECT n, {_KEY}, '\\x0a', 1,
+            CASE WHEN n > {REQUESTS} - 20 THEN 'active' ELSE 'done' END, now()
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.decision": f"""
+        INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence, inputs,
+            leaf, intent_id)
+        SELECT 1, n, {_KEY}, 'assign', '', '', '{{}}', '',
+            CASE WHEN n < {REQUESTS} - 100 THEN n / 100 END
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.tx_item": f"""
+        INSERT INTO node.tx_item (intent_id, request_id, commitment, worker, live, outcome)
+        SELECT n / 100, n, {_KEY}, '\\x0a', n > {REQUESTS} - {PENDING} - 20, 'settled'
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS} - {PENDING}) n
+    """,
+    "node.refusal": f"""
+        INSERT INTO node.refusal (request_id, commitment, deadline_s, reason, sentence,
+            block_number)
+        SELECT n, {_KEY}, 1, 'model_unknown', '', 1
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "chain.payment": f"""
+        INSERT INTO chain.payment
+        SELECT {_TX}, n % 100, n / 10, {_TX}, 'poster', '\\x07', NULL, NULL, 1
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.tx_intent": f"""
+        INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
+            inputs, created_at, closed_at)
+        SELECT CASE WHEN n % 10 = 0 THEN 'refund' ELSE 'post' END, {_KEY},
+            CASE WHEN over THEN 'confirmed' ELSE 'broadcast' END, '\\x07', '', '', 1, '', '{{}}',
+            now() - ({REQUESTS} - n) * interval '1 minute', CASE WHEN over THEN now() END
+        FROM (SELECT n, n < {REQUESTS} AS over
+              FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n) x
+    """,
+    "node.tx_attempt": f"""
+        INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,
+            priority_fee_wei, gas_limit, raw, state, mined_block, mined_block_hash)
+        SELECT {_KEY}, n - {FIRST_KEPT} + 1, 1, '\\x07', n, 1, 1, 1, '', 'mined', n / 10, '\\x03'
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.gas_observation": f"""
+        INSERT INTO node.gas_observation
+        SELECT {_KEY}, 1, 1, 1, now() - n * interval '1 second'
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "chain.block": f"""
+        INSERT INTO chain.block SELECT n, '\\x03', '\\x03', {NOW_S}, 1, 1, 1
+        FROM generate_series({REQUESTS} / 10 - 300, {REQUESTS} / 10 + 5) n
+    """,
+    "chain.worker": """
+        INSERT INTO chain.worker VALUES ('\\x0a', '\\x07', '{}', '', 4, 9, true, true, 1, 0, 1)
+    """,
+}
+_CURSOR = f"""
+    INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei, gas_limit,
+        finalized_number)
+    VALUES ({REQUESTS} / 10 + 5, '\\x03', {NOW_S}, 1, 30000000, {REQUESTS} / 10 - 50);
+    INSERT INTO chain.recheck VALUES (true, {REQUESTS} / 10 - 50, '\\x03');
+    INSERT INTO node.sender VALUES (1, '\\x07', {REQUESTS} + 1)
+"""
+LARGE = frozenset(table.partition(".")[2] for table in _FILL) - {"block", "worker"}
+
+_INDEXES = """
+    SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS definition
+    FROM pg_index WHERE indrelid = $1::regclass
+      AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid)
+"""
+
+
+async def fill(connection: Connection, table: str, statement: str) -> None:
+    """With its indexes made afterwards, which is many times as fast."""
+    indexes = await connection.fetch(_INDEXES, table)
+    for index in indexes:
+        await connection.execute(f"DROP INDEX {index['name']}")
+    await connection.execute(statement, timeout=120)
+    for index in indexes:
+        await connection.execute(index["definition"], timeout=120)
+    await connection.execute(f"VACUUM ANALYZE {table}", timeout=120)
+
+
+async def fill_all(database: str, tables: list[str]) -> None:
+    connection = await connect(database)
+    # Rows of nothing refer to nothing: without the checks of foreign keys.
+    await connection.execute("SET session_replication_role = replica")
+    for table in tables:
+        await fill(connection, table, _FILL[table])
+    await connection.close()
+
+
+async def a_round(pool: Pool) -> None:
+    inputs = RoundInputs((), GasModel(1, 1, 1), Rules(poster_bps=1), float(NOW_S), 15_000_000)
+    async with pool.acquire() as connection:
+        snapshot = await load_snapshot(connection, inputs)
+    assert snapshot is not None
+    assert len(snapshot.requests) == 130  # half have a result, 20 of the others are in hand
+
+    async def no_fence(connection: Connection) -> None:
+        pass
+
+    rounds: Any = SimpleNamespace(db=pool, fence=no_fence)
+    await Rounds._reconsider(rounds, snapshot)
+
+
+async def a_settlement_step(pool: Pool) -> None:
+    head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
+    settings = SettlementSettings(poster_bps=1_000)
+    assert await load_ready(pool, head, settings, price_wei=0, max_gas=15_000_000)
+    await load_decisions(pool, 2_048)
+    await load_gas_model(pool, settings)
+    limits = callbacks.Limits(15_000_000, 10**9, 0, 50)
+    owed = await callbacks.load_owed(pool, limits, settings, 100)
+    assert await callbacks.load_callbacks(pool, owed)
+    await callbacks.count_waiting(pool, limits, settings)
+    assert await refunds.load_claims(pool, head, 50, 1)
+    await refunds.count_dust(pool, head, 10**13)
+    await refunds.spent_today_wei(pool)
+    reader = IntentReader(pool, chain_id=1, sender=SENDER)
+    assert await reader.live()
+    await reader.other_senders()
+    await reader.next_nonce()
+    intent = await reader.load(5)
+    follower: Any = SimpleNamespace(_pool=pool)
+    sight: Any = SimpleNamespace(head=head)
+    await Follower._is_wanted(follower, intent, sight)
+    await reader.moved(REQUESTS - 512)
+    await reader.holders([REQUESTS - 1])
+    item = Item(REQUESTS - 1, (REQUESTS - 1).to_bytes(8, "big"), None)  # type: ignore[arg-type]
+    await reader.times_out_of_gas([item])
+    async with pool.acquire() as connection:
+        await load_block_interval_s(connection)
+        await load_cursor(connection)
+
+
+async def the_api(pool: Pool) -> None:
+    async with pool.acquire() as connection:
+        page = await views.latest_requests(connection, {}, limit=50, before=None)
+        await views.latest_requests(connection, {}, limit=50, before=page[-1].id)
+        await views.one_request(connection, {}, 500_000)
+        await connection.fetchrow(api.RESULT, REQUESTS - 5_000)
+        counts = await count_requests(connection)
+    assert sum(counts.values()) == REQUESTS
+    assert counts["pending"] == PENDING
+
+
+async def the_workers(pool: Pool) -> None:
+    async with pool.acquire() as connection:
+        assert await leases.active(connection)
+        await leases.expire_overdue(connection)
+
+
+async def the_indexer(pool: Pool) -> None:
+    ids = list(range(REQUESTS - 200, REQUESTS))
+    async with pool.acquire() as connection:
+        await connection.fetch(sql.SELECT_EXISTING_REQUESTS, ids)
+        await connection.fetch(sql.SELECT_REQUEST_LOGS, ids, list(REQUEST_KINDS))
+        await connection.fetch(sql.SELECT_WORKER_LOGS, [b"\x0a"], list(WORKER_KINDS))
+        for statement in (
+            sql.DELETE_LOGS_ABOVE,
+            sql.DELETE_PAYMENTS_ABOVE,
+            sql.DELETE_QUARANTINE_ABOVE,
+        ):
+            await connection.execute(statement, REQUESTS // 10 + 3)
+        for statement in (sql.DELETE_LOGS_OF, sql.DELETE_PAYMENTS_OF, sql.DELETE_QUARANTINE_OF):
+            await connection.execute(statement, [REQUESTS // 10 + 4])
+        await load_outline(connection, REQUESTS // 10 - 100, REQUESTS // 10)
+
+
+async def the_retention(pool: Pool) -> None:
+    async with pool.acquire() as connection:
+        await load_settled(connection, settled_before_s=0, after=None, limit=200)
+
+
+async def test_no_hot_query_reads_a_large_table_as_a_whole(database: str) -> None:
+    first, *others = _FILL
+    await asyncio.gather(fill_all(database, [first]), fill_all(database, others))
+    connection = await connect(database)
+    await connection.execute(_CURSOR)
+    await count_on(connection)
+
+    seen: dict[str, LoggedQuery] = {}
+
+    async def listening(opened: Connection) -> None:
+        await prepare_connection(opened)
+        opened.add_query_logger(lambda query: seen.setdefault(query.query, query))
+
+    slow = {}
+    async with asyncpg.create_pool(database, min_size=1, max_size=2, init=listening) as pool:
+        for work in (a_round, a_settlement_step, the_api, the_workers, the_indexer, the_retention):
+            seen.clear()
+            await work(pool)
+            asked = [query for query in seen.values() if is_ours(query)]
+            assert asked, work.__name__
+            for query in asked:
+                whole = await tables_read_as_a_whole(connection, query)
+                if whole & LARGE:
+                    slow[query.query] = whole & LARGE
+    await connection.close()
+    assert not slow, "\n".join(f"{sorted(whole)}: {query}" for query, whole in slow.items())
+
+
+def is_ours(query: LoggedQuery) -> bool:
+    """Not what the driver asks of itself, and nothing that has no plan."""
+    first = query.query.split()[0]
+    return first in {"SELECT", "UPDATE", "DELETE", "WITH"} and "advisory_unlock" not in query.query
+
+
+async def tables_read_as_a_whole(connection: Connection, query: LoggedQuery) -> set[str]:
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT json) {query.query}", *query.args)
+    return set(_sequential(json.loads(plan)[0]["Plan"]))
+
+
+def _sequential(node: Any) -> list[str]:
+    here = [node["Relation Name"]] if node["Node Type"] == "Seq Scan" else []
+    return here + [table for below in node.get("Plans", ()) for table in _sequential(below)]

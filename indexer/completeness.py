@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 
 from eth_utils.crypto import keccak
 
@@ -11,6 +12,7 @@ from indexer.rpc.types import Header, RawLog, RpcMalformed
 from indexer.types import Address
 
 _FULL_BLOOM = (1 << 2048) - 1
+_place = attrgetter("block_number", "log_index")
 
 
 def contradiction(what: str) -> RpcMalformed:
@@ -33,21 +35,20 @@ def checked_logs(
 ) -> list[RawLog]:
     """Logs of the given blocks in chain order. Raises RpcMalformed where one is of another block
     or contract, or stands there twice."""
-    ordered = sorted(logs, key=lambda log: (log.block_number, log.log_index))
-    before: RawLog | None = None
+    ordered = sorted(logs, key=_place)
+    ours = frozenset(addresses)
+    header: Header | None = None
+    before = -1
     for log in ordered:
-        header = headers.get(log.block_number)
+        if header is None or header.number != log.block_number:
+            header, before = headers.get(log.block_number), -1
         if header is None or header.hash != log.block_hash:
             raise contradiction(f"a log of block {log.block_number} belongs to another block")
-        if log.address not in addresses:
+        if log.address not in ours:
             raise contradiction(f"block {log.block_number} came with a log of another contract")
-        if (
-            before is not None
-            and before.block_number == log.block_number
-            and before.log_index == log.log_index
-        ):
+        if log.log_index == before:
             raise contradiction(f"block {log.block_number} has two logs {log.log_index}")
-        before = log
+        before = log.log_index
     return ordered
 
 

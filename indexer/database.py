@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from indexer.errors import DatabaseUnreachable
+from indexer.numeric import decode_numeric, encode_numeric
 
 if TYPE_CHECKING:
     Connection: TypeAlias = "asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]"
@@ -42,7 +43,11 @@ class Fence(Protocol):
 async def prepare_connection(connection: Connection) -> None:
     """Reads and writes numeric as int (amounts are whole wei) and jsonb as Python values."""
     await connection.set_type_codec(
-        "numeric", schema="pg_catalog", encoder=str, decoder=int, format="text"
+        "numeric",
+        schema="pg_catalog",
+        encoder=encode_numeric,
+        decoder=decode_numeric,
+        format="binary",
     )
     await connection.set_type_codec(
         "jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads, format="text"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -24,7 +25,9 @@ from indexer.types import WEI_PER_GWEI, Address, Contracts, Hash32, Wei
 _MAX_STORED_ID = 2**63 - 1
 _MAX_DELIVERY = 2
 _MAX_INPUT_KIND = 1
-_UNUSED_LIMITS_BYTES = 19
+_UNUSED_LIMITS = bytes(19)
+_REQUEST_HEAD = struct.Struct("!B20s5s6s19sBIII")
+"""The record (flags, commitment, deadline, fee in gwei) and the limits."""
 _Topics = tuple[bytes, ...]
 _Decode = Callable[[_Topics, bytes], ev.Event]
 
@@ -84,9 +87,13 @@ def _wei(data: bytes, at: int) -> Wei:
 
 
 def _inference_requested(topics: _Topics, data: bytes) -> ev.InferenceRequested:
-    record, limits = word_at(data, 0), word_at(data, 32)
-    flags, delivery, input_kind = record[0], record[0] & 3, limits[19]
-    if limits[:_UNUSED_LIMITS_BYTES].strip(b"\0"):
+    if len(data) < _REQUEST_HEAD.size:
+        raise UndecodableLog(f"data ends before byte {_REQUEST_HEAD.size}")
+    flags, commitment, deadline, fee, unused, input_kind, callback_gas, memory_mb, max_tokens = (
+        _REQUEST_HEAD.unpack_from(data)
+    )
+    delivery = flags & 3
+    if unused != _UNUSED_LIMITS:
         raise UndecodableLog("bits are set that mean nothing yet")
     if delivery > _MAX_DELIVERY or input_kind > _MAX_INPUT_KIND:
         raise UndecodableLog("the delivery or the kind of input is unknown")
@@ -94,16 +101,16 @@ def _inference_requested(topics: _Topics, data: bytes) -> ev.InferenceRequested:
         request_id=_stored_id(topics),
         requester=_address(topics[2]),
         model_id=Hash32(topics[3]),
-        commitment=record[1:21],
-        fee_wei=Wei(int.from_bytes(record[26:], "big") * WEI_PER_GWEI),
-        deadline_s=int.from_bytes(record[21:26], "big"),
+        commitment=commitment,
+        fee_wei=Wei(int.from_bytes(fee, "big") * WEI_PER_GWEI),
+        deadline_s=int.from_bytes(deadline, "big"),
         delivery=delivery,
         quorum=flags >> 2 & 15,
-        batchable=bool(flags >> 6 & 1),
-        under_terms=bool(flags >> 7),
-        max_tokens=int.from_bytes(limits[28:], "big"),
-        memory_mb=int.from_bytes(limits[24:28], "big"),
-        callback_gas_limit=int.from_bytes(limits[20:24], "big"),
+        batchable=flags & 64 != 0,
+        under_terms=flags & 128 != 0,
+        max_tokens=max_tokens,
+        memory_mb=memory_mb,
+        callback_gas_limit=callback_gas,
         input_kind=input_kind,
         input=octets(data, 64, 96),
     )

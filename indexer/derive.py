@@ -7,8 +7,10 @@ from all of its canonical logs, so no sequence of reorganisations can leave a tr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
 
 from indexer import events as ev
 from indexer.events import Event
@@ -20,11 +22,14 @@ REQUEST_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.RequestEvent)
 WORKER_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.WorkerEvent))
 """Kinds of logs that `fold_worker` reads."""
 
+_NAME_A_REQUEST: Final = frozenset(
+    get_args(ev.RequestEvent) + get_args(ev.SkipEvent) + get_args(ev.DisputeEvent)
+)
+_NAME_A_WORKER: Final = frozenset(get_args(ev.WorkerEvent))
 _MAX_STORED_ID = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedEvent:
+class LocatedEvent(msgspec.Struct, frozen=True, gc=False):
     """A decoded log and where it stands in the chain."""
 
     log: RawLog
@@ -33,8 +38,7 @@ class LocatedEvent:
     """Of its block."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(msgspec.Struct, frozen=True, gc=False):
     """A row of chain.request; the fields are its columns."""
 
     id: int
@@ -69,8 +73,7 @@ class RequestRow:
     callback_failure: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(msgspec.Struct, frozen=True, gc=False):
     """A row of chain.worker; the fields are its columns."""
 
     signer: Address
@@ -86,8 +89,7 @@ class WorkerRow:
     registered_block: int
 
 
-@dataclass(frozen=True, slots=True)
-class PaymentRow:
+class PaymentRow(msgspec.Struct, frozen=True, gc=False):
     """A row of chain.payment; the fields are its columns."""
 
     block_hash: Hash32
@@ -103,14 +105,15 @@ class PaymentRow:
 
 def request_of(event: Event) -> int | None:
     """The request an event says something of, where the id is one that a request can have."""
-    if not isinstance(event, ev.RequestEvent | ev.SkipEvent | ev.DisputeEvent):
+    if type(event) not in _NAME_A_REQUEST:
         return None
-    return event.request_id if event.request_id <= _MAX_STORED_ID else None
+    request_id: int = event.request_id  # type: ignore[union-attr]  # all of those have one
+    return request_id if request_id <= _MAX_STORED_ID else None
 
 
 def worker_of(event: Event) -> Address | None:
     """The worker an event changes. Not who earned a payment: a fold reads all that this names."""
-    return event.signer if isinstance(event, ev.WorkerEvent) else None
+    return event.signer if type(event) in _NAME_A_WORKER else None  # type: ignore[union-attr]
 
 
 def fold_request(located: Iterable[LocatedEvent]) -> RequestRow | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from indexer import sql
 from indexer.abi import UndecodableLog
@@ -40,8 +42,8 @@ _SELECT_WORKERS_REGISTERED: Final = """
 """
 
 
-def _select(row: type[Any], table: str, condition: str) -> str:
-    columns = ", ".join(one.name for one in fields(row))
+def _select(row: type[msgspec.Struct], table: str, condition: str) -> str:
+    columns = ", ".join(row.__struct_fields__)
     return f"SELECT {columns} FROM {table} WHERE {condition}"  # noqa: S608 - constants
 
 

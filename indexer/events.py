@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from indexer.types import Address, Hash32, Wei
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceRequested:
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    """Values without references back: a backfill holds many, and the garbage collector none."""
+
+
+class InferenceRequested(_Event, frozen=True):
     request_id: int
     requester: Address
     model_id: Hash32
@@ -29,83 +33,71 @@ class InferenceRequested:
     input: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FeeRaised:
+class FeeRaised(_Event, frozen=True):
     request_id: int
     fee_wei: Wei
     """Now held."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(_Event, frozen=True):
     request_id: int
     deadline_s: int
     """Now in force."""
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceFulfilled:
+class InferenceFulfilled(_Event, frozen=True):
     request_id: int
     worker: Address
     digest: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class ResultSkipped:
+class ResultSkipped(_Event, frozen=True):
     request_id: int
     """Whatever a poster wrote: any 64-bit number."""
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRefunded:
+class RequestRefunded(_Event, frozen=True):
     request_id: int
     requester: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class RefundSkipped:
+class RefundSkipped(_Event, frozen=True):
     request_id: int
     """Whatever a caller wrote: any 256-bit number."""
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPaid:
+class WorkerPaid(_Event, frozen=True):
     worker: Address
     owner: Address
     results: int
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class PosterPaid:
+class PosterPaid(_Event, frozen=True):
     poster: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(_Event, frozen=True):
     account: Address
     to: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSkipped:
+class GroupSkipped(_Event, frozen=True):
     group_index: int
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionsAnchored:
+class DecisionsAnchored(_Event, frozen=True):
     root: Hash32
     poster: Address
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRegistered:
+class WorkerRegistered(_Event, frozen=True):
     signer: Address
     owner: Address
     models: tuple[Hash32, ...]
@@ -114,8 +106,7 @@ class WorkerRegistered:
     memory_mb: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerUpdated:
+class WorkerUpdated(_Event, frozen=True):
     signer: Address
     owner: Address
     models: tuple[Hash32, ...]
@@ -124,20 +115,17 @@ class WorkerUpdated:
     memory_mb: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEnabled:
+class WorkerEnabled(_Event, frozen=True):
     signer: Address
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStaked:
+class WorkerStaked(_Event, frozen=True):
     signer: Address
     staked: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Staked:
+class Staked(_Event, frozen=True):
     signer: Address
     sender: Address
     amount_wei: Wei
@@ -145,8 +133,7 @@ class Staked:
     """Now staked."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnstakeStarted:
+class UnstakeStarted(_Event, frozen=True):
     signer: Address
     amount_wei: Wei
     staked_wei: Wei
@@ -154,15 +141,13 @@ class UnstakeStarted:
     withdrawable_at_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class StakeWithdrawn:
+class StakeWithdrawn(_Event, frozen=True):
     signer: Address
     to: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class Slashed:
+class Slashed(_Event, frozen=True):
     signer: Address
     reporter: Address
     amount_wei: Wei
@@ -171,8 +156,7 @@ class Slashed:
     unbonding_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class Equivocated:
+class Equivocated(_Event, frozen=True):
     signer: Address
     request_id: int
     """Whatever a worker signed: any 64-bit number."""
@@ -181,35 +165,30 @@ class Equivocated:
     other_digest: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackDelivered:
+class CallbackDelivered(_Event, frozen=True):
     request_id: int
     consumer: Address
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackFailed:
+class CallbackFailed(_Event, frozen=True):
     request_id: int
     consumer: Address
     reason: bytes
     """The first of what the consumer returned."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackSkipped:
+class CallbackSkipped(_Event, frozen=True):
     request_id: int
     """Whatever a caller wrote: any 256-bit number."""
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProofRejected:
+class ProofRejected(_Event, frozen=True):
     request_id: int
     verifier: Address
 
 
-@dataclass(frozen=True, slots=True)
-class PaymentHeld:
+class PaymentHeld(_Event, frozen=True):
     request_id: int
     commitment: bytes
     digest: Hash32
@@ -222,76 +201,64 @@ class PaymentHeld:
     disputable_until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class PaymentReleased:
+class PaymentReleased(_Event, frozen=True):
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseSkipped:
+class ReleaseSkipped(_Event, frozen=True):
     request_id: int
     """Whatever a caller wrote: any 256-bit number."""
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class DisputeOpened:
+class DisputeOpened(_Event, frozen=True):
     request_id: int
     disputer: Address
     ruling_until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class DisputeRuled:
+class DisputeRuled(_Event, frozen=True):
     request_id: int
     disputer: Address
     upheld: bool
     slashed_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class DisputeLapsed:
+class DisputeLapsed(_Event, frozen=True):
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ArbiterSet:
+class ArbiterSet(_Event, frozen=True):
     arbiter: Address
 
 
-@dataclass(frozen=True, slots=True)
-class Credited:
+class Credited(_Event, frozen=True):
     account: Address
     sender: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class CreditTransferred:
+class CreditTransferred(_Event, frozen=True):
     sender: Address
     to: Address
     amount_wei: Wei
 
 
-@dataclass(frozen=True, slots=True)
-class PausedSet:
+class PausedSet(_Event, frozen=True):
     paused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipOffered:
+class OwnershipOffered(_Event, frozen=True):
     owner: Address
     pending_owner: Address
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipTaken:
+class OwnershipTaken(_Event, frozen=True):
     former_owner: Address
     owner: Address
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTermsSet:
+class ModelTermsSet(_Event, frozen=True):
     terms_id: int
     """0: the model has no terms any more."""
     model_id: Hash32

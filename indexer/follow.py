@@ -18,6 +18,7 @@ from indexer.database import Fence, Pool
 from indexer.decode import Decoder
 from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable
 from indexer.events import InferenceRequested
+from indexer.read_ahead import ReadAhead
 from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
 from indexer.reorg.window import Known, reconcile
 from indexer.rpc.client import Rpc
@@ -65,7 +66,8 @@ class Indexer:
         self._poll_interval_s = poll_interval_s
         self._decoder = Decoder(contracts)
         self._store = Store(pool, contracts, window_blocks=window_blocks, fence=fence)
-        self._ranges = RangeReader(rpc, contracts.addresses())
+        self._reader = RangeReader(rpc, contracts.addresses())
+        self._ranges = ReadAhead(self._reader)
         self._position: Position | None = None
         self._head: Header | None = None
         self._status = IndexerStatus()
@@ -115,11 +117,14 @@ class Indexer:
         """
         if self._position is None:
             await self.prepare()
-        if self._heads is None:
-            await self._follow(asyncio.sleep)
-        else:
-            async with self._heads.listening() as head_or_timeout:
-                await self._follow(head_or_timeout)
+        try:
+            if self._heads is None:
+                await self._follow(asyncio.sleep)
+            else:
+                async with self._heads.listening() as head_or_timeout:
+                    await self._follow(head_or_timeout)
+        finally:
+            await self._ranges.close()
 
     async def _follow(self, pause: Callable[[float], Awaitable[None]]) -> None:
         backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
@@ -298,7 +303,7 @@ class Indexer:
             finalized=position.finalized if position and cursor else None,
             lag_blocks=lag_blocks,
             lag_s=lag_s,
-            range_blocks=self._ranges.blocks,
+            range_blocks=self._reader.blocks,
             **changes,
         )
 

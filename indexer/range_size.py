@@ -8,7 +8,7 @@ from indexer.rpc.ranges import Meaning, Refusal
 
 _FIRST_BLOCKS = 64
 _MAX_BLOCKS = 100_000
-_ENOUGH_LOGS = 10_000
+_ENOUGH_LOGS = 5_000
 """A range with so many fills a transaction; wider ones only cost memory."""
 _SLOW_S = 2.0
 _PATIENCE = 3

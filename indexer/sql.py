@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
-from indexer.derive import LocatedEvent, PaymentRow, RequestRow, WorkerRow
+import msgspec
+from msgspec.structs import astuple
+
+from indexer.derive import (
+    LocatedEvent,
+    PaymentRow,
+    RequestRow,
+    WorkerRow,
+    request_of,
+    worker_of,
+)
+from indexer.events import kind_of
 from indexer.rpc.types import RawLog
-from indexer.types import Address
 
 
-def _columns(row: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(row))
+def _columns(row: type[msgspec.Struct]) -> tuple[str, ...]:
+    return row.__struct_fields__
 
 
 def _insert(table: str, columns: Sequence[str]) -> str:
@@ -28,7 +37,7 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
     return f"{_insert(table, columns)} ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}"
 
 
-_BLOCK_COLUMNS: Final = (
+BLOCK_COLUMNS: Final = (
     "number",
     "hash",
     "parent_hash",
@@ -37,30 +46,26 @@ _BLOCK_COLUMNS: Final = (
     "gas_used",
     "gas_limit",
 )
-_RAW_COLUMNS: Final = (
-    "block_hash",
-    "log_index",
-    "block_number",
-    "tx_hash",
-    "tx_index",
-    "address",
-    "topics",
-    "data",
-)
+_RAW_COLUMNS: Final = _columns(RawLog)
 LOG_COLUMNS: Final = (*_RAW_COLUMNS, "timestamp_s", "kind", "request_id", "worker")
 QUARANTINE_COLUMNS: Final = (*_RAW_COLUMNS, "reason")
+REQUEST_COLUMNS: Final = _columns(RequestRow)
+PAYMENT_COLUMNS: Final = _columns(PaymentRow)
 
-block_values = attrgetter(*_BLOCK_COLUMNS)
-request_values = attrgetter(*_columns(RequestRow))
-worker_values = attrgetter(*_columns(WorkerRow))
-payment_values = attrgetter(*_columns(PaymentRow))
-_raw_values = attrgetter(*_RAW_COLUMNS)
+block_values = attrgetter(*BLOCK_COLUMNS)
+request_values = worker_values = payment_values = astuple
+"""The fields of these rows are the columns."""
 
 
-def log_values(
-    item: LocatedEvent, kind: str, request_id: int | None, worker: Address | None
-) -> tuple[Any, ...]:
-    return (*_raw_values(item.log), item.timestamp_s, kind, request_id, worker)
+def log_values(item: LocatedEvent) -> tuple[Any, ...]:
+    event = item.event
+    return (
+        *astuple(item.log),
+        item.timestamp_s,
+        kind_of(event),
+        request_of(event),
+        worker_of(event),
+    )
 
 
 def raw_log(row: Mapping[str, Any]) -> RawLog:
@@ -78,12 +83,10 @@ def raw_log(row: Mapping[str, Any]) -> RawLog:
 
 
 def quarantine_values(log: RawLog, reason: str) -> tuple[Any, ...]:
-    return (*_raw_values(log), reason)
+    return (*astuple(log), reason)
 
 
-INSERT_BLOCK: Final = _insert("chain.block", _BLOCK_COLUMNS)
-INSERT_PAYMENT: Final = _insert("chain.payment", _columns(PaymentRow))
-UPSERT_REQUEST: Final = _upsert("chain.request", _columns(RequestRow))
+UPSERT_REQUEST: Final = _upsert("chain.request", REQUEST_COLUMNS)
 UPSERT_WORKER: Final = _upsert("chain.worker", _columns(WorkerRow))
 
 INSERT_SOURCE: Final = """
@@ -136,6 +139,7 @@ SELECT_HASHES: Final = "SELECT number, hash FROM chain.block WHERE number = ANY(
 COUNT_ANEW: Final = "UPDATE chain.tally SET to_block = -1, fulfilled = 0, refunded = 0"
 COUNT_QUARANTINED: Final = "SELECT count(*) FROM chain.quarantine"
 
+SELECT_LAST_REQUEST: Final = "SELECT max(id) FROM chain.request"
 SELECT_EXISTING_REQUESTS: Final = "SELECT id FROM chain.request WHERE id = ANY($1::bigint[])"
 DELETE_REQUESTS: Final = "DELETE FROM chain.request WHERE id = ANY($1::bigint[])"
 DELETE_WORKERS: Final = "DELETE FROM chain.worker WHERE signer = ANY($1::bytea[])"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from asyncpg import Record
 
@@ -22,7 +23,7 @@ from indexer.derive import (
     worker_of,
 )
 from indexer.errors import WrongDatabase
-from indexer.events import InferenceRequested, SkipEvent, kind_of
+from indexer.events import InferenceRequested, SkipEvent
 from indexer.reorg.window import BlockLink, Window, linked_end
 from indexer.types import Address, BlockRef, Contracts, Hash32
 
@@ -133,7 +134,8 @@ class Store:
                     requests.add(request_id)
                 if (worker := worker_of(item.event)) is not None:
                     workers.add(worker)
-            await self._refold_requests(connection, requests - fresh.keys(), fresh)
+            await _insert_requests(connection, fresh)
+            await self._refold_requests(connection, requests - fresh.keys())
             await self._refold_workers(connection, workers)
             await connection.execute(sql.PRUNE_BLOCKS, keep_from)
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(tip.number))
@@ -176,7 +178,7 @@ class Store:
             ids, signers = _touched(gone)
             ids.update(requests, filter(None, (request_of(i.event) for i in batch.events)))
             signers.update(workers, filter(None, (worker_of(i.event) for i in batch.events)))
-            await self._refold_requests(connection, ids, {})
+            await self._refold_requests(connection, ids)
             await self._refold_workers(connection, signers)
             await connection.execute(sql.COUNT_ANEW)
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(cursor))
@@ -185,22 +187,17 @@ class Store:
         if self._fence is not None:
             await self._fence(connection)
 
-    async def _refold_requests(
-        self,
-        connection: Connection,
-        touched: Iterable[int],
-        fresh: dict[int, list[LocatedEvent]],
-    ) -> None:
-        folded = {request_id: fold_request(events) for request_id, events in fresh.items()}
-        touched = list(touched)
-        if touched:
-            stored = await self._events(connection, sql.SELECT_REQUEST_LOGS, touched, REQUEST_KINDS)
-            by_id: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in touched}
-            for item in stored:
-                request_id = request_of(item.event)
-                if request_id is not None:
-                    by_id[request_id].append(item)
-            folded |= {request_id: fold_request(events) for request_id, events in by_id.items()}
+    async def _refold_requests(self, connection: Connection, touched: Iterable[int]) -> None:
+        """Writes anew what was there before, or may have been."""
+        by_id: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in touched}
+        if not by_id:
+            return
+        stored = await self._events(connection, sql.SELECT_REQUEST_LOGS, list(by_id), REQUEST_KINDS)
+        for item in stored:
+            request_id = request_of(item.event)
+            if request_id is not None:
+                by_id[request_id].append(item)
+        folded = {request_id: fold_request(events) for request_id, events in by_id.items()}
         gone = [request_id for request_id, row in folded.items() if row is None]
         if gone:
             await connection.execute(sql.DELETE_REQUESTS, gone)
@@ -287,29 +284,31 @@ def _touched(rows: Iterable[Record]) -> tuple[set[int], set[Address]]:
 
 
 async def _insert(connection: Connection, batch: Batch) -> None:
-    await connection.executemany(sql.INSERT_BLOCK, map(sql.block_values, batch.headers))
+    await _copy(connection, "block", sql.BLOCK_COLUMNS, map(sql.block_values, batch.headers))
     if batch.events:
-        await connection.copy_records_to_table(
-            "log",
-            schema_name="chain",
-            columns=sql.LOG_COLUMNS,
-            records=[
-                sql.log_values(
-                    item, kind_of(item.event), request_of(item.event), worker_of(item.event)
-                )
-                for item in batch.events
-            ],
-        )
+        await _copy(connection, "log", sql.LOG_COLUMNS, map(sql.log_values, batch.events))
     if batch.quarantined:
-        await connection.copy_records_to_table(
-            "quarantine",
-            schema_name="chain",
-            columns=sql.QUARANTINE_COLUMNS,
-            records=[sql.quarantine_values(item.log, item.reason) for item in batch.quarantined],
-        )
+        rows = [sql.quarantine_values(item.log, item.reason) for item in batch.quarantined]
+        await _copy(connection, "quarantine", sql.QUARANTINE_COLUMNS, rows)
     paid = payments(batch.events)
     if paid:
-        await connection.executemany(sql.INSERT_PAYMENT, map(sql.payment_values, paid))
+        await _copy(connection, "payment", sql.PAYMENT_COLUMNS, map(sql.payment_values, paid))
+
+
+async def _copy(
+    connection: Connection, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    await connection.copy_records_to_table(
+        table, schema_name="chain", columns=columns, records=rows
+    )
+
+
+async def _insert_requests(
+    connection: Connection, fresh: Mapping[int, Iterable[LocatedEvent]]
+) -> None:
+    rows = [row for row in map(fold_request, fresh.values()) if row is not None]
+    if rows:
+        await _copy(connection, "request", sql.REQUEST_COLUMNS, map(sql.request_values, rows))
 
 
 async def _fresh_requests(connection: Connection, batch: Batch) -> dict[int, list[LocatedEvent]]:
@@ -321,8 +320,11 @@ async def _fresh_requests(connection: Connection, batch: Batch) -> dict[int, lis
     }
     if not fresh:
         return fresh
-    for row in await connection.fetch(sql.SELECT_EXISTING_REQUESTS, list(fresh)):
-        del fresh[row["id"]]
+    # Ids count up: but for what a reorganisation numbers anew, none is as low as one we have.
+    last = await connection.fetchval(sql.SELECT_LAST_REQUEST)
+    if last is not None and (doubtful := [at for at in fresh if at <= last]):
+        for row in await connection.fetch(sql.SELECT_EXISTING_REQUESTS, doubtful):
+            del fresh[row["id"]]
     for item in batch.events:
         request_id = request_of(item.event)
         if request_id is not None and request_id in fresh:

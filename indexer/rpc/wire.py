@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from indexer.rpc.types import FeeHistory, Header, RawLog, Receipt
 from indexer.types import Address, Hash32, Wei
+
+T = TypeVar("T")
 
 _INT64_LIMIT = 1 << 63
 _INT32_LIMIT = 1 << 31
@@ -149,7 +152,7 @@ def parse_header(raw: msgspec.Raw) -> Header | None:
 
 
 def parse_logs(raw: msgspec.Raw) -> list[RawLog]:
-    return [_log(entry) for entry in _logs_decoder.decode(raw)]
+    return _logs(_logs_decoder.decode(raw))
 
 
 def parse_receipt(raw: msgspec.Raw) -> Receipt | None:
@@ -167,7 +170,7 @@ def parse_receipt(raw: msgspec.Raw) -> Receipt | None:
         sender=Address(octets(receipt.from_, 20)),
         to=_optional_address(receipt.to),
         contract_address=_optional_address(receipt.contract_address),
-        logs=tuple(_log(entry) for entry in receipt.logs),
+        logs=tuple(_logs(receipt.logs)),
     )
 
 
@@ -209,19 +212,38 @@ def _optional_address(text: str | None) -> Address | None:
 
 
 def _block_and_logs(receipt: _ReceiptLogs) -> tuple[Hash32, list[RawLog]]:
-    return Hash32(octets(receipt.block_hash, 32)), [_log(entry) for entry in receipt.logs]
+    return Hash32(octets(receipt.block_hash, 32)), _logs(receipt.logs)
 
 
-def _log(entry: _Log) -> RawLog:
-    if entry.removed:
+class _Once(dict[str, T]):
+    """Texts that were read, with their values: the logs of an answer share most of theirs."""
+
+    def __init__(self, read: Callable[[str], T]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, text: str) -> T:
+        value = self[text] = self._read(text)
+        return value
+
+
+def _logs(entries: Sequence[_Log]) -> list[RawLog]:
+    addresses = _Once(lambda text: Address(octets(text, 20)))
+    words = _Once(lambda text: Hash32(octets(text, 32)))
+    int64s = _Once(lambda text: quantity(text, _INT64_LIMIT))
+    int32s = _Once(lambda text: quantity(text, _INT32_LIMIT))
+    if any(entry.removed for entry in entries):
         raise ValueError("a log that was removed by a reorganisation")
-    return RawLog(
-        address=Address(octets(entry.address, 20)),
-        topics=tuple([octets(topic, 32) for topic in entry.topics]),
-        data=octets(entry.data),
-        block_number=quantity(entry.block_number, _INT64_LIMIT),
-        block_hash=Hash32(octets(entry.block_hash, 32)),
-        tx_hash=Hash32(octets(entry.transaction_hash, 32)),
-        tx_index=quantity(entry.transaction_index, _INT32_LIMIT),
-        log_index=quantity(entry.log_index, _INT32_LIMIT),
-    )
+    return [
+        RawLog(
+            addresses[entry.address],
+            tuple([words[topic] for topic in entry.topics]),
+            octets(entry.data),
+            int64s[entry.block_number],
+            words[entry.block_hash],
+            words[entry.transaction_hash],
+            int32s[entry.transaction_index],
+            int32s[entry.log_index],
+        )
+        for entry in entries
+    ]

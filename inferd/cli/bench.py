@@ -1,4 +1,4 @@
-"""`inferd bench ...`: what the contracts cost."""
+"""`inferd bench ...`: what the contracts cost, and how fast the indexer is."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from rich.console import Console
 from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
+from inferd.cli.bench_index import index_command
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption, run_async
 
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure what the contracts cost.\n\nExample: inferd bench gas",
+        help="Measure what the contracts cost, and how fast the indexer is.\n\n"
+        "Example: inferd bench gas",
         rich_markup_mode="rich",
     )
-    # A callback keeps the one command a group: others will not change what it is called.
-    bench.callback()(_bench)
     bench.command("gas")(gas_command)
+    bench.command("index")(index_command)
     app.add_typer(bench, name="bench")
-
-
-def _bench() -> None:
-    """Measure what the contracts cost.
-
-    Example: inferd bench gas
-    """
 
 
 def gas_command(as_json: JsonOption = False) -> None:

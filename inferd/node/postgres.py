@@ -61,6 +61,16 @@ class EmbeddedPostgres:
         where = quote(str(self._socket_folder()), safe="/")
         return f"postgresql://postgres@/postgres?host={where}"
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs. Raises DatabaseUnreachable where none does."""
+        lines = self._pid_file_lines()
+        if not lines or not lines[0].isdigit():
+            raise DatabaseUnreachable(
+                f"no PostgreSQL runs in {self.folder}", help_text="start it first"
+            )
+        return int(lines[0])
+
     def is_running(self) -> bool:
         """Whether something answers on the socket: a pid file can outlive its process."""
         with socket.socket(socket.AF_UNIX) as probe:

@@ -1,13 +1,19 @@
-"""The gas table, and an end that a script can see."""
+"""The tables of the benchmarks, their figures for programs, and an end that a script can see."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from indexer.errors import ExitCode
 from inferd.bench.gas import FIGURES
+from inferd.bench.index.chain import Shape
+from inferd.bench.index.compare import Comparison, Run
+from inferd.bench.index.live import Latencies, Pace
+from inferd.bench.index.way import Way
 from tests.cli.support import Cli
 
 
@@ -49,3 +55,103 @@ def test_over_budget_is_shown_and_is_a_failure(
     assert outcome.code == ExitCode.NOT_AS_PROMISED
     assert "event_n100_w4_each" in outcome.stdout
     assert "error: the gas budget is exceeded: event_n100_w4_each takes 6001" in outcome.stderr
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, tuple[Way, ...], int]]:
+    """What was asked for; inferd takes 1 s, each other way 4 s."""
+    asked = []
+
+    async def compare(
+        shape: Shape, others: Sequence[Way], *, rounds: int, progress: Any
+    ) -> Comparison:
+        asked.append((shape, tuple(others), rounds))
+        progress("making a chain")
+        ours, theirs = Run(1.0, 0.5, 100.0, 0.25, 0.125), Run(4.0, 3.0, 200.0, 0.25, 0.5)
+        runs = {Way.INFERD: [ours] * rounds} | {way: [theirs] * rounds for way in others}
+        return Comparison(shape, 9, 2.5, runs)
+
+    monkeypatch.setattr("inferd.bench.index.compare.compare", compare)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ([], Shape(100_000, 200, 200)),
+        (["--per-block", "20"], Shape(100_000, 20, 1)),
+        (["--per-block", "1000"], Shape(100_000, 1000, 300)),
+        (["--events", "50", "--per-block", "40", "--per-transaction", "8"], Shape(50, 40, 8)),
+    ],
+    ids=str,
+)
+def test_the_chain_that_is_asked_for(
+    cli: Cli,
+    compared: list[tuple[Shape, tuple[Way, ...], int]],
+    options: list[str],
+    shape: Shape,
+) -> None:
+    outcome = cli("bench", "index", *options, "--json")
+
+    assert outcome.code == 0
+    assert compared == [(shape, (Way.RAW, Way.RAW_COPY, Way.WEB3, Way.WEB3_RAW), 3)]
+
+
+def test_the_comparison_for_programs(cli: Cli, compared: list[Any]) -> None:
+    outcome = cli("bench", "index", "--events", "1000", "--rounds", "1", "--json")
+
+    found = json.loads(outcome.stdout)
+    assert found["schema_version"] == 1
+    assert found["events"] == 1000
+    assert found["inferd"] == {
+        "events_per_s": 1000,
+        "wall_s": 1.0,
+        "cpu_s": 0.5,
+        "peak_mb": 100.0,
+        "anvil_cpu_s": 0.25,
+        "postgres_cpu_s": 0.125,
+        "runs_wall_s": [1.0],
+    }
+    assert found["ratios"] == {"raw": 4.0, "raw_copy": 4.0, "web3": 4.0, "web3_raw": 4.0}
+    assert "making a chain" in outcome.stderr
+
+
+def test_the_comparison_for_people__with_one_way_alone(cli: Cli, compared: list[Any]) -> None:
+    outcome = cli("bench", "index", "--events", "1000", "--against", "raw_copy")
+
+    lines = {line.split()[1]: line for line in outcome.stdout.splitlines() if "│" in line}
+    assert "1,000" in lines["inferd"] and "500.0" in lines["inferd"]
+    assert "250" in lines["raw_copy"] and "4.00" in lines["raw_copy"]
+    assert "web3" not in lines
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_latency_at_the_head(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    async def measure_live(*, poll_interval_s: float, progress: Any) -> list[Latencies]:
+        assert poll_interval_s == 0.5
+        return [Latencies(Pace(0.25, 100, 4), (0.004, 0.002, 0.001, 0.003))]
+
+    monkeypatch.setattr("inferd.bench.index.live.measure_live", measure_live)
+
+    outcome = cli(
+        "bench", "index", "--live", "--poll-interval-s", "0.5", *(["--json"] if as_json else [])
+    )
+
+    if as_json:
+        assert json.loads(outcome.stdout) == {
+            "schema_version": 1,
+            "poll_interval_s": 0.5,
+            "live": [
+                {
+                    "block_time_s": 0.25,
+                    "events_per_block": 100,
+                    "blocks": 4,
+                    "p50_ms": 2.0,
+                    "p99_ms": 4.0,
+                    "max_ms": 4.0,
+                }
+            ],
+        }
+    else:
+        assert "0.25 s" in outcome.stdout
+        assert "2.0" in outcome.stdout

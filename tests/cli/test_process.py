@@ -60,6 +60,7 @@ COMMANDS = (
     ["admin", "accept-ownership"],
     ["bench"],
     ["bench", "gas"],
+    ["bench", "index"],
 )
 
 

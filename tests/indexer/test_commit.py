@@ -172,3 +172,47 @@ async def load_cursor_of(pool: Pool) -> Any:
 
 async def test_load_cursor__empty_index__none(pool: Pool) -> None:
     assert await load_cursor_of(pool) is None
+
+
+async def test_commit__requests_of_rows_above_and_among_ours__each_written_once(
+    world: World, pool: Pool, fresh_pool: Pool
+) -> None:
+    """Ids are handed out in order, so a row as new as ours is none that a chain leads to; but where
+    there is one, the request is folded anew from its logs and not written twice."""
+    for text in (b"one", b"two", b"three"):
+        await world.submit(text)
+    await index_once(world, fresh_pool)
+    rows = await fresh_pool.fetch("SELECT * FROM chain.request ORDER BY id")
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    for row, changed in ((rows[1], 2), (rows[2], 9)):
+        values = dict(row) | {"id": changed, "fee_wei": 1, "input": b"stale"}
+        places = ", ".join(f"${at + 1}" for at in range(len(values)))
+        await pool.execute(
+            f"INSERT INTO chain.request ({', '.join(values)}) VALUES ({places})", *values.values()
+        )
+
+    await index_once(world, pool)
+
+    await pool.execute("DELETE FROM chain.request WHERE id = 9")
+    assert differences(await tables(pool), await tables(fresh_pool)) == {}
+
+
+async def test_commit__settled_in_the_batch_that_creates_it__one_whole_row(
+    world: World, pool: Pool, fresh_pool: Pool
+) -> None:
+    """Once as a backfill sees it, and once block by block."""
+    await world.register()
+    first, second = await world.submit(), await world.submit(b"\0\xff not text")
+    for _ in range(2):
+        await index_once(world, fresh_pool)
+        await world.post({first: DIGEST})
+        first = second
+    await index_once(world, fresh_pool)
+    await world.mine(300)
+    await index_once(world, fresh_pool)
+
+    await index_once(world, pool)
+
+    ours, stepwise = await tables(pool), await tables(fresh_pool)
+    assert [dict(row)["status"] for row in ours["request"]] == ["fulfilled", "fulfilled"]
+    assert differences(ours, stepwise) == {}

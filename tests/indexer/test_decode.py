@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields, is_dataclass
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from eth_abi.abi import decode, encode
 from eth_abi.exceptions import DecodingError
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from indexer import events as ev
 from indexer.abi import UndecodableLog
@@ -287,7 +288,9 @@ def test_table__is_the_compiled_interface() -> None:
 
 def test_events__are_all_named_in_the_unions() -> None:
     assert {kind.__name__ for kind in get_args(ev.Event)} == set(EVENTS)
-    assert all(is_dataclass(kind) and fields(kind) for kind in get_args(ev.Event))
+    assert all(
+        issubclass(kind, msgspec.Struct) and kind.__struct_fields__ for kind in get_args(ev.Event)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(EVENTS))

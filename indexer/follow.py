@@ -271,6 +271,8 @@ class Indexer:
             if self._has_finality_tag:
                 raise
             header = None
+        if header is None and self._has_finality_tag:
+            raise contradiction("it names no final block any more")
         if header is None:
             return max(-1, head.number - self._window_blocks // 4)
         self._has_finality_tag = True

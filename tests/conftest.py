@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
 
 from indexer.database import Connection, Pool, connect, open_pool
@@ -19,6 +20,11 @@ from inferd.node.postgres import EmbeddedPostgres
 
 _TEMPLATE = "inferd_template"
 _TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
+
+# Property tests are about what holds, never about how long it takes on a busy machine.
+settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("usual"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

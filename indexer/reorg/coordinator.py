@@ -111,12 +111,18 @@ async def _logs(
         async with slots:
             return await block_logs(rpc, header, addresses)
 
+    # Not a TaskGroup: that one forgets a cancellation that comes together with a failure, and the
+    # loop above would go on after it was told to stop.
+    tasks = [asyncio.create_task(of(header)) for header in headers]
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(of(header)) for header in headers]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return tuple(task.result() for task in tasks)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return tuple(task.result() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def block_logs(

@@ -33,7 +33,7 @@ def test_slow_answer_or_a_short_last_range__does_not_grow() -> None:
 def test_many_logs__next_range_fills_a_transaction() -> None:
     size = grown(RangeSize(), 5)
     size.answered(2_048, 40_000, 0.5)
-    assert size.blocks == 512
+    assert size.blocks == 256
 
 
 def test_named_limit__taken_and_never_exceeded() -> None:

@@ -126,6 +126,25 @@ async def test_logs__null_or_unusable__malformed(logs: Any) -> None:
             await rpc.logs_by_hash(HASH, [ADDRESS])
 
 
+async def test_block_receipts__of_all_transactions__in_their_order() -> None:
+    block = {"blockHash": "0x" + HASH.hex()}
+    logs = ([LOG], [], [LOG | {"logIndex": "0x9"}])
+    receipts = [block | {"logs": entries} for entries in logs]
+    async with scripted_node(script=says(receipts)) as node, Rpc([node.url]) as rpc:
+        found = await rpc.block_receipts(HASH)
+    assert found is not None
+    assert [block_hash for block_hash, _ in found] == [HASH] * 3
+    places = [[log.log_index for log in entries] for _, entries in found]
+    assert places == [[int(LOG["logIndex"], 16)], [], [9]]
+
+
+@pytest.mark.parametrize("receipts", [[{}], [None], [{"logs": None}], {}])
+async def test_block_receipts__unusable__malformed(receipts: Any) -> None:
+    async with scripted_node(script=says(receipts)) as node, Rpc([node.url]) as rpc:
+        with pytest.raises(RpcMalformed):
+            await rpc.block_receipts(HASH)
+
+
 async def test_headers__batch_answered_out_of_order__in_the_order_asked() -> None:
     async def script(body: Any) -> Any:
         answers = [
@@ -380,4 +399,6 @@ async def test_anvil__every_method__typed(anvil: Anvil) -> None:
         assert len(fees.rewards_wei[0]) == 1
         assert await rpc.logs_by_hash(before.hash, [other]) == []
         assert await rpc.logs_in_range(0, 1, [other]) == []
+        assert await rpc.block_receipts(receipt.block_hash) == [(receipt.block_hash, [])]
+        assert await rpc.block_receipts(HASH) is None
         assert await rpc.request("web3_clientVersion")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -17,18 +16,19 @@ from indexer.completeness import contradiction, may_have_logs
 from indexer.database import Pool
 from indexer.decode import Decoder
 from indexer.derive import request_of
-from indexer.errors import RpcUnreachable
+from indexer.errors import RpcUnreachable, WrongChain
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import Header, RawLog, RpcError, RpcMalformed
 from indexer.second_opinion import logs_by_receipts, second_opinion
 from indexer.stored import load_forgotten, load_logs, load_outline
+from indexer.together import together
 from indexer.types import Contracts, Hash32
 
 _CONCURRENT_BLOCKS = 8
 
 log = structlog.get_logger("indexer")
 
-Reader: TypeAlias = Callable[[Header, Sequence[RawLog]], Awaitable[tuple[RawLog, ...]]]
+Reader: TypeAlias = Callable[[Header, Sequence[RawLog]], Coroutine[Any, Any, tuple[RawLog, ...]]]
 """Reads one block's logs; the second argument is what is stored of it."""
 
 
@@ -180,7 +180,7 @@ class Inspector:
         if other is not None:
             try:
                 found = await other.headers(numbers)
-            except (RpcUnreachable, RpcError):
+            except (RpcUnreachable, RpcError, WrongChain):
                 found = []
         if not found or None in found:
             found = await self._rpc.headers(numbers)
@@ -205,18 +205,8 @@ class Inspector:
     async def _read(
         self, headers: Sequence[Header], stored: dict[int, list[RawLog]]
     ) -> list[tuple[RawLog, ...]]:
-        slots = asyncio.Semaphore(_CONCURRENT_BLOCKS)
-
-        async def of(header: Header) -> tuple[RawLog, ...]:
-            async with slots:
-                return await self._reader(header, stored[header.number])
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(of(header)) for header in headers]
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return [task.result() for task in tasks]
+        work = (self._reader(header, stored[header.number]) for header in headers)
+        return await together(work, at_once=_CONCURRENT_BLOCKS)
 
 
 def _another_branch(number: int) -> RpcMalformed:

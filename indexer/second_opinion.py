@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 
 import structlog
@@ -11,6 +10,7 @@ from indexer.completeness import checked_block_logs, contradiction, unexplained_
 from indexer.errors import RpcUnreachable, WrongChain
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import Header, RawLog, RpcAnswerTooLarge, RpcError
+from indexer.together import together
 from indexer.types import Address, Hash32
 
 _CONCURRENT_RECEIPTS = 8
@@ -81,18 +81,11 @@ async def _one_by_one(rpc: Rpc, header: Header) -> list[tuple[Hash32, list[RawLo
     hashes = await rpc.transaction_hashes(header.hash)
     if hashes is None:
         return None
-    slots = asyncio.Semaphore(_CONCURRENT_RECEIPTS)
 
     async def of(tx_hash: Hash32) -> tuple[Hash32, list[RawLog]]:
-        async with slots:
-            found = await rpc.receipt_logs(tx_hash)
+        found = await rpc.receipt_logs(tx_hash)
         if found is None:
             raise contradiction(f"it lacks a receipt of block {header.number}")
         return found
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(of(tx_hash)) for tx_hash in hashes]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await together(map(of, hashes), at_once=_CONCURRENT_RECEIPTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +21,7 @@ from indexer.reorg.window import (
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import Header, RawLog
 from indexer.second_opinion import second_opinion
+from indexer.together import together
 from indexer.types import Address, Hash32
 
 MAX_BRANCH_BLOCKS = 64
@@ -105,24 +105,8 @@ async def _block(rpc: Rpc, block_hash: Hash32) -> Header:
 async def _logs(
     rpc: Rpc, headers: Collection[Header], addresses: Collection[Address]
 ) -> tuple[tuple[RawLog, ...], ...]:
-    slots = asyncio.Semaphore(_CONCURRENT_BLOCKS)
-
-    async def of(header: Header) -> tuple[RawLog, ...]:
-        async with slots:
-            return await block_logs(rpc, header, addresses)
-
-    # Not a TaskGroup: that one forgets a cancellation that comes together with a failure, and the
-    # loop above would go on after it was told to stop.
-    tasks = [asyncio.create_task(of(header)) for header in headers]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-        return tuple(task.result() for task in tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    work = (block_logs(rpc, header, addresses) for header in headers)
+    return tuple(await together(work, at_once=_CONCURRENT_BLOCKS))
 
 
 async def block_logs(

@@ -1,0 +1,38 @@
+"""Several questions at once, some at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]], *, at_once: int) -> list[T]:
+    """All results, in order. The first failure ends the rest and is raised as it is.
+
+    Not a TaskGroup: that one forgets a cancellation that comes together with a failure, and a loop
+    around it would go on after it was told to stop.
+    """
+    slots = asyncio.Semaphore(at_once)
+
+    async def in_turn(one: Coroutine[Any, Any, T]) -> T:
+        async with slots:
+            return await one
+
+    waiting = list(work)
+    tasks = [asyncio.create_task(in_turn(one)) for one in waiting]
+    if not tasks:
+        return []
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in waiting:
+            one.close()

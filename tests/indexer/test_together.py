@@ -1,0 +1,62 @@
+"""Several questions at once: in order, some at a time, and stopped when told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from indexer.together import together
+
+
+async def test_results_are_in_the_order_of_the_questions() -> None:
+    async def late(number: int) -> int:
+        await asyncio.sleep(0.01 if number % 2 else 0)
+        return number
+
+    assert await together(map(late, range(9)), at_once=3) == list(range(9))
+    assert await together(map(late, ()), at_once=3) == []
+
+
+async def test_no_more_than_that_many_run() -> None:
+    running = most = 0
+
+    async def counted(_: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await together(map(counted, range(20)), at_once=4)
+    assert most == 4
+
+
+async def test_the_first_failure_ends_the_others() -> None:
+    ended = []
+
+    async def question(number: int) -> None:
+        try:
+            if number == 1:
+                raise ValueError("no")
+            await asyncio.sleep(60)
+        finally:
+            ended.append(number)
+
+    with pytest.raises(ValueError, match="no"):
+        await together(map(question, range(5)), at_once=3)
+    assert 0 in ended
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_stopped_in_the_moment_of_a_failure__stops() -> None:
+    async def failing() -> None:
+        task.cancel()
+        raise ValueError("no")
+
+    async def ask() -> None:
+        await together([failing()], at_once=1)
+
+    task = asyncio.create_task(ask())
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -18,6 +18,7 @@ from indexer.database import Fence, Pool
 from indexer.decode import Decoder
 from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable
 from indexer.events import InferenceRequested
+from indexer.pace import Pace
 from indexer.read_ahead import ReadAhead
 from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
 from indexer.reorg.window import Known, reconcile
@@ -71,6 +72,7 @@ class Indexer:
         self._position: Position | None = None
         self._head: Header | None = None
         self._status = IndexerStatus()
+        self._pace = Pace()
         self._has_finality_tag = False
 
     @property
@@ -158,6 +160,9 @@ class Indexer:
                 await self._backfill(position, finalized)
                 return True
             head = ours
+        if self._status.left_s is not None:
+            self._pace = Pace()
+            self._show(left_s=None)
         branch = await find_branch(self._rpc, position.window, head, self._contracts.addresses())
         if branch is None:
             return False
@@ -185,11 +190,15 @@ class Indexer:
         )
         batch = read_batch(self._decoder, read.headers, read.logs, read.timestamps_s)
         await self._commit(position, batch, finalized)
+        self._pace.reached(batch.tip.number, time.monotonic())
+        left_s = self._pace.left_s(finalized)
+        self._show(left_s=left_s)
         log.info(
             "range_indexed",
             block_number=batch.tip.number,
             finalized=finalized,
             events=len(batch.events),
+            left_s=None if left_s is None else round(left_s, 1),
         )
 
     async def _take(self, position: Position, branch: Branch, finalized: int) -> None:

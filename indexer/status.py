@@ -18,6 +18,8 @@ class IndexerStatus:
     """Blocks between `indexed` and `head`; 0 where the node is the one behind."""
     lag_s: int = 0
     """The same in seconds of block time."""
+    left_s: float | None = None
+    """How long a backfill still takes at its pace; None at the head."""
     range_blocks: int = 0
     """How many blocks a backfill asks for at once."""
     reorgs: int = 0

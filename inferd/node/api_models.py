@@ -147,6 +147,10 @@ class IndexView(_View):
     lag_s: float | None
     reorgs: int
     quarantined: int
+    left_s: float | None = None
+    """How long the backfill still takes at its pace; None at the head."""
+    deepest_reorg: int = 0
+    """Blocks given up by the deepest reorganisation since the start."""
     range_blocks: int = 0
     """How many blocks the backfill asks for at once; 0 before it has begun."""
     endpoints: list[EndpointView] = []

@@ -16,6 +16,16 @@ INDEX_LAG_SECONDS = Gauge(
     registry=REGISTRY,
 )
 REORGS = Gauge("inferd_reorgs", "Reorganisations since the start", registry=REGISTRY)
+DEEPEST_REORG = Gauge(
+    "inferd_deepest_reorg_blocks",
+    "Blocks given up by the deepest reorganisation since the start",
+    registry=REGISTRY,
+)
+BACKFILL_LEFT_SECONDS = Gauge(
+    "inferd_backfill_left_seconds",
+    "How long the backfill still takes at its pace; 0 at the head",
+    registry=REGISTRY,
+)
 QUARANTINED = Gauge("inferd_quarantined_logs", "Logs that could not be read", registry=REGISTRY)
 INDEX_RANGE_BLOCKS = Gauge(
     "inferd_index_range_blocks",

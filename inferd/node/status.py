@@ -78,6 +78,8 @@ class StatusReader:
         metrics.INDEX_LAG_SECONDS.set(index.lag_s or 0)
         metrics.INDEX_RANGE_BLOCKS.set(index.range_blocks)
         metrics.REORGS.set(index.reorgs)
+        metrics.DEEPEST_REORG.set(index.deepest_reorg)
+        metrics.BACKFILL_LEFT_SECONDS.set(index.left_s or 0)
         metrics.QUARANTINED.set(index.quarantined)
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
         metrics.REPAIRED_BLOCKS.set(session.recheck.status.repaired_blocks)
@@ -180,6 +182,8 @@ def _index_view(session: Session | None) -> IndexView:
         lag_s=status.lag_s,
         reorgs=status.reorgs,
         quarantined=status.quarantined,
+        left_s=status.left_s,
+        deepest_reorg=status.deepest_reorg,
         range_blocks=status.range_blocks,
         endpoints=endpoint_views(session.indexer.endpoints(), session.indexer.heads_status),
         rechecked=session.recheck.status.checked,

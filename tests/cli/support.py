@@ -142,6 +142,8 @@ def status_body(**changes: Any) -> dict[str, Any]:
             "lag_s": 0.0,
             "reorgs": 1,
             "quarantined": 0,
+            "left_s": None,
+            "deepest_reorg": 2,
             "range_blocks": 64,
             "endpoints": [
                 {

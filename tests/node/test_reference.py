@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +26,15 @@ _PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 def test_the_page_is_what_the_code_says() -> None:
     assert _PAGE.read_text() == reference(), "run scripts/reference.py"
+
+
+def test_the_alerts_are_about_metrics_that_there_are() -> None:
+    rules = (_PAGE.parent / "operating" / "alerts.yml").read_text()
+    named = {name for line in rules.splitlines() for name in re.findall(r"\binferd_\w+", line)}
+    known = set(re.findall(r"^\| `(inferd_\w+)`", _PAGE.read_text(), flags=re.MULTILINE))
+    assert named
+    assert named <= known
+    assert rules.count("- alert: ") == rules.count("summary: ")
 
 
 def test_the_page_is_the_same_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,13 @@ import pytest
 from msgspec.structs import replace
 
 import indexer.follow
+import indexer.rpc.bucket
 from indexer.database import Pool
 from indexer.errors import RpcUnreachable
 from indexer.follow import Indexer
+from indexer.recheck import Recheck
 from indexer.rpc import Rpc, RpcError
+from indexer.verify import Verifier, choose_range
 from inferd.chain.anvil import load_anvil_config, start_anvil
 from tests.faults.dialects import RangeDialect
 from tests.faults.exchange import Exchange
@@ -34,7 +37,6 @@ from tests.faults.rpc_faults import (
     ChangeLog,
     Delay,
     ErrorObject,
-    Fault,
     HangUp,
     HttpStatus,
     LagHead,
@@ -49,9 +51,8 @@ from tests.faults.rpc_faults import (
     Shuffle,
     Silence,
     Truncate,
-    asked_range,
 )
-from tests.faults.rpc_plans import AtRandom, Calm, Chance, Plan
+from tests.faults.rpc_plans import AtRandom, Calm, Chance
 from tests.faults.rpc_proxy import RpcProxy, rpc_proxy
 from tests.indexer.conftest import fresh_pool
 from tests.indexer.world import World, build_world, caught_up, differences, index_once, tables
@@ -101,20 +102,6 @@ def chances(chain: RestlessChain) -> list[Chance]:
         Chance(NoTag("finalized"), weight=4),
         Chance(AnswerFrom(GivenUp(chain)), weight=16, calls=12),
     ]
-
-
-@dataclass
-class WholeRanges:
-    """Logs are kept back from questions by hash alone: what is missing from a range of final blocks
-    is not seen while it is read."""
-
-    plan: Plan
-
-    def faults(self, exchange: Exchange) -> Sequence[Fault]:
-        faults = self.plan.faults(exchange)
-        keeps_back = any(isinstance(fault, OmitLogs | LagHead | AnswerFrom) for fault in faults)
-        by_range = asked_range(exchange.calls[0]) is not None
-        return () if keeps_back and by_range else faults
 
 
 @dataclass
@@ -184,7 +171,10 @@ class Soak:
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trouble is tried again at once: thousands of faults fit a minute."""
+    """Trouble is tried again at once, and asking for fewer calls leaves many: thousands of faults
+    fit a minute."""
+    monkeypatch.setattr(indexer.rpc.bucket, "_FIRST_MIN_PER_S", 900.0)
+    monkeypatch.setattr(indexer.rpc.bucket, "_CUT", 1.0)
     monkeypatch.setattr(indexer.follow, "_FIRST_BACKOFF_S", 0.001)
     monkeypatch.setattr(indexer.follow, "_MAX_BACKOFF_S", 0.004)
 
@@ -210,16 +200,23 @@ async def test_soak__random_faults_and_reorganisations__tables_are_the_chain(
             plan = AtRandom(seed, 0.25, chances(chain))
             soak = Soak(world, chain, proxy, pool, random.Random(seed))
             while chain.done.total() < STEPS:
-                proxy.plan = WholeRanges(plan)
+                proxy.plan = plan
                 await soak.segment(rpc)
                 proxy.plan = Calm()
                 if soak.die.random() < 0.5:
                     await settled(soak, rpc)
             await settled(soak, rpc)
+            repaired = await rechecked(direct, soak)
             print(f"seed {seed}: {dict(chain.done)}, {proxy.exchanges} exchanges, {plan.told},")
-            print(f"{soak.restarts} restarts, {sum(i.status.reorgs for i in soak.indexers)} reorgs")
+            print(
+                f"{soak.restarts} restarts, {sum(i.status.reorgs for i in soak.indexers)} reorgs,"
+            )
+            print(f"{repaired} final blocks repaired")
             said = await read_chain(direct.request, world.contracts)
             assert_equal(await read_tables(pool), said)
+            whole = await choose_range(pool, world.contracts, None, None)
+            async for part in Verifier(direct, pool, world.contracts).verify(whole):
+                assert part.differences == ()
             await index_once(world, fresh_pool)
             assert differences(await tables(pool), await tables(fresh_pool)) == {}
             assert said.requests, "nothing was left to compare"
@@ -235,3 +232,11 @@ async def settled(soak: Soak, rpc: Rpc) -> None:
         await asyncio.wait({waiting, *soak.tasks}, return_when=asyncio.FIRST_COMPLETED)
         soak.assert_running()
         await waiting
+
+
+async def rechecked(rpc: Rpc, soak: Soak) -> int:
+    """What was kept back from a range of final blocks shows here at the latest."""
+    recheck = Recheck(rpc, soak.pool, soak.world.contracts)
+    while await recheck.step():
+        pass
+    return recheck.status.repaired_blocks

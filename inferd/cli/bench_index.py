@@ -43,6 +43,12 @@ def index_command(
             min=0.001, help="With --live: the daemon's `index.poll_interval_s`, in seconds."
         ),
     ] = 0.25,
+    websocket: Annotated[
+        bool,
+        typer.Option(
+            help="With --live: hear of new heads by websocket, as with `rpc_ws_urls`, or only poll."
+        ),
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how fast events come into PostgreSQL, against three other ways of doing it.
@@ -61,13 +67,16 @@ def index_command(
 
     if live:
         latencies = live_report(
-            run_async(measure_live(poll_interval_s=poll_interval_s, progress=note))
+            run_async(
+                measure_live(poll_interval_s=poll_interval_s, listens=websocket, progress=note)
+            )
         )
         if as_json:
             show_json(
                 {
                     "schema_version": SCHEMA_VERSION,
                     "poll_interval_s": poll_interval_s,
+                    "websocket": websocket,
                     "live": latencies,
                 }
             )

@@ -127,7 +127,10 @@ def test_the_comparison_for_people__with_one_way_alone(cli: Cli, compared: list[
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_latency_at_the_head(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
-    async def measure_live(*, poll_interval_s: float, progress: Any) -> list[Latencies]:
+    async def measure_live(
+        *, poll_interval_s: float, listens: bool, progress: Any
+    ) -> list[Latencies]:
+        assert listens
         assert poll_interval_s == 0.5
         return [Latencies(Pace(0.25, 100, 4), (0.004, 0.002, 0.001, 0.003))]
 
@@ -141,6 +144,7 @@ def test_latency_at_the_head(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json:
         assert json.loads(outcome.stdout) == {
             "schema_version": 1,
             "poll_interval_s": 0.5,
+            "websocket": True,
             "live": [
                 {
                     "block_time_s": 0.25,

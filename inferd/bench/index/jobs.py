@@ -52,6 +52,8 @@ class Job(msgspec.Struct, frozen=True):
     """What to fetch; `inferd` chooses by itself."""
     poll_interval_s: float = POLL_INTERVAL_S
     """Of `inferd`, at the head of the chain."""
+    listens: bool = False
+    """Whether `inferd` hears of heads by websocket, and polls behind that."""
 
 
 Copy: TypeAlias = Callable[[Job], Awaitable[list[Range]]]

@@ -91,6 +91,7 @@ async def measure_live(
     paces: Sequence[Pace] = PACES,
     *,
     poll_interval_s: float = POLL_INTERVAL_S,
+    listens: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Latencies]:
     """One pace after the other, on one chain. Raises BenchFailed, and what starting the servers
@@ -109,6 +110,7 @@ async def measure_live(
                     last=sys.maxsize,
                     ranges=(),
                     poll_interval_s=poll_interval_s,
+                    listens=listens,
                 )
                 async with (
                     Submitter(anvil, contracts, address_of(1)) as submitter,

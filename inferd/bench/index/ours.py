@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from indexer.database import open_pool
 from indexer.follow import Indexer
-from indexer.rpc import RawLog, Rpc
+from indexer.rpc import ChainIdentity, RawLog, Rpc
+from indexer.rpc.heads import HeadTrigger
 from indexer.types import Address
 from inferd.bench.index.jobs import Job, Range
 
@@ -30,6 +31,13 @@ class _RecordingRpc(Rpc):
         return logs
 
 
+def _heads(job: Job) -> HeadTrigger | None:
+    if not job.listens:
+        return None
+    identity = ChainIdentity(job.contracts.chain_id, job.genesis_hash)
+    return HeadTrigger([job.rpc_url.replace("http://", "ws://", 1)], identity)
+
+
 async def inferd(job: Job) -> list[Range]:
     """Until the last block is in the tables."""
     pool = await open_pool(job.database_url)
@@ -42,6 +50,7 @@ async def inferd(job: Job) -> list[Range]:
                 job.contracts,
                 genesis_hash=job.genesis_hash,
                 poll_interval_s=job.poll_interval_s,
+                heads=_heads(job),
             )
             running = asyncio.create_task(indexer.run())
             try:

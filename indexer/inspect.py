@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import structlog
 
@@ -28,7 +28,7 @@ _CONCURRENT_BLOCKS = 8
 
 log = structlog.get_logger("indexer")
 
-Reader: TypeAlias = Callable[[Header, Sequence[RawLog]], Coroutine[Any, Any, tuple[RawLog, ...]]]
+Reader: TypeAlias = Callable[[Header, Sequence[RawLog]], Awaitable[tuple[RawLog, ...]]]
 """Reads one block's logs; the second argument is what is stored of it."""
 
 
@@ -205,8 +205,10 @@ class Inspector:
     async def _read(
         self, headers: Sequence[Header], stored: dict[int, list[RawLog]]
     ) -> list[tuple[RawLog, ...]]:
-        work = (self._reader(header, stored[header.number]) for header in headers)
-        return await together(work, at_once=_CONCURRENT_BLOCKS)
+        async def of(header: Header) -> tuple[RawLog, ...]:
+            return await self._reader(header, stored[header.number])
+
+        return await together(of, headers, at_once=_CONCURRENT_BLOCKS)
 
 
 def _another_branch(number: int) -> RpcMalformed:

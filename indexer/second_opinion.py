@@ -88,4 +88,4 @@ async def _one_by_one(rpc: Rpc, header: Header) -> list[tuple[Hash32, list[RawLo
             raise contradiction(f"it lacks a receipt of block {header.number}")
         return found
 
-    return await together(map(of, hashes), at_once=_CONCURRENT_RECEIPTS)
+    return await together(of, hashes, at_once=_CONCURRENT_RECEIPTS)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]], *, at_once: int) -> list[T]:
-    """All results, in order. The first failure ends the rest and is raised as it is.
+async def together(
+    ask: Callable[[A], Awaitable[T]], about: Iterable[A], *, at_once: int
+) -> list[T]:
+    """All answers, in order. The first failure ends the rest and is raised as it is.
 
     Not a TaskGroup: that one forgets a cancellation that comes together with a failure, and a loop
     around it would go on after it was told to stop.
     """
     slots = asyncio.Semaphore(at_once)
 
-    async def in_turn(one: Coroutine[Any, Any, T]) -> T:
+    async def in_turn(one: A) -> T:
         async with slots:
-            return await one
+            return await ask(one)
 
-    waiting = list(work)
-    tasks = [asyncio.create_task(in_turn(one)) for one in waiting]
+    tasks = [asyncio.create_task(in_turn(one)) for one in about]
     if not tasks:
         return []
     try:
@@ -34,5 +36,3 @@ async def together(work: Iterable[Coroutine[Any, Any, T]], *, at_once: int) -> l
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in waiting:
-            one.close()

@@ -105,8 +105,10 @@ async def _block(rpc: Rpc, block_hash: Hash32) -> Header:
 async def _logs(
     rpc: Rpc, headers: Collection[Header], addresses: Collection[Address]
 ) -> tuple[tuple[RawLog, ...], ...]:
-    work = (block_logs(rpc, header, addresses) for header in headers)
-    return tuple(await together(work, at_once=_CONCURRENT_BLOCKS))
+    async def of(header: Header) -> tuple[RawLog, ...]:
+        return await block_logs(rpc, header, addresses)
+
+    return tuple(await together(of, headers, at_once=_CONCURRENT_BLOCKS))
 
 
 async def block_logs(

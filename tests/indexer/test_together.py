@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -14,8 +15,8 @@ async def test_results_are_in_the_order_of_the_questions() -> None:
         await asyncio.sleep(0.01 if number % 2 else 0)
         return number
 
-    assert await together(map(late, range(9)), at_once=3) == list(range(9))
-    assert await together(map(late, ()), at_once=3) == []
+    assert await together(late, range(9), at_once=3) == list(range(9))
+    assert await together(late, (), at_once=3) == []
 
 
 async def test_no_more_than_that_many_run() -> None:
@@ -28,7 +29,7 @@ async def test_no_more_than_that_many_run() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    await together(map(counted, range(20)), at_once=4)
+    await together(counted, range(20), at_once=4)
     assert most == 4
 
 
@@ -44,19 +45,35 @@ async def test_the_first_failure_ends_the_others() -> None:
             ended.append(number)
 
     with pytest.raises(ValueError, match="no"):
-        await together(map(question, range(5)), at_once=3)
+        await together(question, range(5), at_once=3)
     assert 0 in ended
     assert len(asyncio.all_tasks()) == 1
 
 
 async def test_stopped_in_the_moment_of_a_failure__stops() -> None:
-    async def failing() -> None:
+    async def failing(_: int) -> None:
         task.cancel()
         raise ValueError("no")
 
     async def ask() -> None:
-        await together([failing()], at_once=1)
+        await together(failing, [1], at_once=1)
 
     task = asyncio.create_task(ask())
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+async def test_stopped_twice__no_question_is_left_half_begun() -> None:
+    async def question(_: int) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            task.cancel()
+
+    task = asyncio.create_task(together(question, range(5), at_once=2))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gc.collect()

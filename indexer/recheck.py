@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from indexer.backoff import Backoff
 from indexer.database import Fence, Pool
 from indexer.decode import Decoder
 from indexer.errors import RpcUnreachable
@@ -84,7 +85,7 @@ class Recheck:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        backoff_s = self._pause_s
+        backoff = Backoff(self._pause_s, _MAX_BACKOFF_S)
         while True:
             moved = False
             began_s = time.monotonic()
@@ -96,10 +97,9 @@ class Recheck:
                 if self._status.last_error is None:
                     log.warning("recheck_waits", error=str(error))
                 self._status = replace(self._status, last_error=str(error))
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(_MAX_BACKOFF_S, backoff_s * 2)
+                await asyncio.sleep(backoff.next_s())
                 continue
-            backoff_s = self._pause_s
+            backoff.reset()
             # Never more than half of the time, so that it is in nobody's way while there is much.
             await asyncio.sleep(time.monotonic() - began_s if moved else self._pause_s)
 

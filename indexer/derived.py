@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -26,8 +26,10 @@ from indexer.derive import (
     request_of,
     worker_of,
 )
-from indexer.events import kind_of
+from indexer.events import Event, kind_of
 from indexer.types import Address
+
+S = TypeVar("S")
 
 _SELECT_LOGS: Final = """
     SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
@@ -101,12 +103,8 @@ async def _check_requests(
     created = await connection.fetch(_SELECT_REQUESTS_CREATED, first, last)
     ids = {row["id"] for row in created}
     ids.update(filter(None, (request_of(item.event) for item in located)))
-    logs: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in ids}
     rows = await connection.fetch(sql.SELECT_REQUEST_LOGS, list(ids), list(REQUEST_KINDS))
-    for item in filter(None, (_located(decoder, row) for row in rows)):
-        request_id = request_of(item.event)
-        if request_id in logs:
-            logs[request_id].append(item)
+    logs = _by_subject(decoder, rows, ids, request_of)
     expected = {request_id: fold_request(events) for request_id, events in logs.items()}
     stored = {
         row["id"]: RequestRow(**dict(row))
@@ -128,12 +126,8 @@ async def _check_workers(
     registered = await connection.fetch(_SELECT_WORKERS_REGISTERED, first, last)
     signers = {row["signer"] for row in registered}
     signers.update(filter(None, (worker_of(item.event) for item in located)))
-    logs: dict[Address, list[LocatedEvent]] = {signer: [] for signer in signers}
     rows = await connection.fetch(sql.SELECT_WORKER_LOGS, list(signers), list(WORKER_KINDS))
-    for item in filter(None, (_located(decoder, row) for row in rows)):
-        signer = worker_of(item.event)
-        if signer in logs:
-            logs[signer].append(item)
+    logs = _by_subject(decoder, rows, signers, worker_of)
     expected = {signer: fold_worker(events) for signer, events in logs.items()}
     stored = {
         row["signer"]: WorkerRow(**dict(row) | {"models": tuple(row["models"])})
@@ -142,6 +136,21 @@ async def _check_workers(
     for signer in _differing(expected, stored):
         found.workers.add(signer)
         found.differences.append(Difference(Kind.WRONG_WORKER, None, f"worker 0x{signer.hex()}"))
+
+
+def _by_subject(
+    decoder: Decoder,
+    rows: Iterable[Mapping[str, Any]],
+    subjects: Iterable[S],
+    subject_of: Callable[[Event], S | None],
+) -> dict[S, list[LocatedEvent]]:
+    """The events of each, in the order of the rows."""
+    found: dict[S, list[LocatedEvent]] = {subject: [] for subject in subjects}
+    for item in filter(None, (_located(decoder, row) for row in rows)):
+        subject = subject_of(item.event)
+        if subject is not None and subject in found:
+            found[subject].append(item)
+    return found
 
 
 def _differing(expected: Mapping[Any, Any], stored: Mapping[Any, Any]) -> list[Any]:

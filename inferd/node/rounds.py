@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,11 +25,36 @@ from scheduler.model import Decision, Plan, Reason, RequestKey, Snapshot, Worker
 from scheduler.plan import plan
 
 # What more or other workers could still serve.
-_RECONSIDERED = (Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE)
+_OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE})
+# What a transaction with more gas could still deliver.
+_OF_GAS = frozenset({Reason.UNSUPPORTED})
+# What another setting, or another version of this node, could still serve: both come with a start.
+_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
 
 log = structlog.get_logger("scheduler")
 
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What refusals rest on beside the request, its attempts and the settings."""
+
+    offers: frozenset[tuple[bytes, bytes, int]]
+    """Worker, model and memory."""
+    max_gas: int
+    """Of a transaction, by the operator and by the block."""
+
+
+def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
+    """Which refusals may be none any more; `before` is None in the first round of a session. Pure.
+
+    A transaction with less gas reopens nothing: what was refused stays too large for it.
+    """
+    if before is None:
+        return _OF_THIS_NODE
+    of_offers = _OF_OFFERS if now.offers != before.offers else frozenset()
+    return of_offers | (_OF_GAS if now.max_gas > before.max_gas else frozenset())
 
 
 @dataclass
@@ -48,7 +73,7 @@ class Rounds:
     may_decide: Callable[[], bool]
     """False while the tables are behind the chain."""
     _kept: dict[RequestKey, Reason] = field(default_factory=dict)
-    _offers: frozenset[tuple[bytes, bytes, int]] | None = None
+    _grounds: Grounds | None = None
 
     async def run(self) -> None:
         """For ever; a round that takes longer than a block makes the next one see the newest."""
@@ -60,13 +85,14 @@ class Rounds:
     async def round(self) -> Plan | None:
         """One round; None before the first indexed block."""
         started = time.perf_counter()
-        snapshot = await self._snapshot()
-        if snapshot is None:
+        seen = await self._look()
+        if seen is None:
             return None
-        if self._offers != (offers := _offers(snapshot.workers)):
-            await self._reconsider(snapshot)
-            self._offers = offers
-            snapshot = await self._snapshot() or snapshot
+        snapshot, grounds = seen
+        if reasons := reopened(self._grounds, grounds):
+            await self._reconsider(snapshot, reasons)
+            snapshot, grounds = await self._look() or seen
+        self._grounds = grounds
         decided = await asyncio.to_thread(plan, snapshot, self.policy)
         granted = await self._write(snapshot, decided, started)
         for lease, job in granted:
@@ -74,13 +100,16 @@ class Rounds:
         ROUND_SECONDS.observe(time.perf_counter() - started)
         return decided
 
-    async def _snapshot(self) -> Snapshot | None:
+    async def _look(self) -> tuple[Snapshot, Grounds] | None:
         async with self.db.acquire() as connection:
             inputs = await self.inputs(connection)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await load_snapshot(connection, inputs)
+                snapshot = await load_snapshot(connection, inputs)
+        if snapshot is None:
+            return None
+        return snapshot, Grounds(_offers(inputs.workers), inputs.gas_cap(snapshot.block.gas_limit))
 
-    async def _reconsider(self, snapshot: Snapshot) -> None:
+    async def _reconsider(self, snapshot: Snapshot, reasons: Collection[Reason]) -> None:
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
             await connection.execute(
@@ -90,7 +119,7 @@ class Rounds:
                   AND r.status = 'pending' AND r.deadline_s > $1 AND f.reason = ANY($2)
                 """,
                 snapshot.block.timestamp_s,
-                [str(reason) for reason in _RECONSIDERED],
+                [str(reason) for reason in reasons],
             )
 
     async def _write(

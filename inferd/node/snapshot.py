@@ -75,6 +75,10 @@ class RoundInputs:
     max_gas: int
     """Of a transaction of this operator."""
 
+    def gas_cap(self, block_gas_limit: int) -> int:
+        """Of a transaction that a block has room for."""
+        return min(self.max_gas, block_gas_limit)
+
 
 async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot | None:
     """The caller's transaction should be REPEATABLE READ; None before the first indexed block."""
@@ -97,7 +101,7 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
             gas_limit=cursor["gas_limit"],
         ),
         now_s=inputs.now_s,
-        requests=tuple(_request(row, min(inputs.max_gas, cursor["gas_limit"])) for row in rows),
+        requests=tuple(_request(row, inputs.gas_cap(cursor["gas_limit"])) for row in rows),
         workers=inputs.workers,
         gas=inputs.gas,
         rules=_on_blocks(inputs.rules, interval_s),

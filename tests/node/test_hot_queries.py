@@ -28,7 +28,7 @@ from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
-from scheduler.model import GasModel, Rules
+from scheduler.model import GasModel, Reason, Rules
 
 REQUESTS = 1_000_000
 PENDING = 300
@@ -177,7 +177,7 @@ async def a_round(pool: Pool) -> None:
         pass
 
     rounds: Any = SimpleNamespace(db=pool, fence=no_fence)
-    await Rounds._reconsider(rounds, snapshot)
+    await Rounds._reconsider(rounds, snapshot, frozenset(Reason))
 
 
 async def a_settlement_step(pool: Pool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -40,6 +40,12 @@ class House:
     workers: tuple[LocalWorker, LocalWorker]
     rounds: Rounds
     dispatcher: Dispatcher
+    settings: dict[str, int]
+
+    def start_anew(self) -> Rounds:
+        """As a restarted node on the same tables."""
+        self.rounds = replace(self.rounds, _kept={}, _grounds=None)
+        return self.rounds
 
     async def request(self, number: int, *, branch: int = 0, **changes: Any) -> bytes:
         """A request on the indexed chain; `branch` makes another commitment for the same id."""
@@ -110,13 +116,15 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             [model_id(MODEL)],
         )
 
+    settings = {"max_gas": 15_000_000, "max_attempts": 3}
+
     async def inputs(connection: Connection) -> RoundInputs:
         return RoundInputs(
             workers=await crowd.views(connection, [Address(b"\x22" * 20)]),
             gas=GasModel(45_000, 14_000, 5_500),
-            rules=Rules(poster_bps=2_000, expected_batch=1),
+            rules=Rules(poster_bps=2_000, expected_batch=1, max_attempts=settings["max_attempts"]),
             now_s=time.time(),
-            max_gas=15_000_000,
+            max_gas=settings["max_gas"],
         )
 
     yield House(
@@ -134,6 +142,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             may_decide=lambda: True,
         ),
         dispatcher,
+        settings,
     )
     await dispatcher.close()
 
@@ -242,9 +251,61 @@ async def test_a_new_offer_reopens_what_was_refused_for_want_of_it(house: House)
     assert await house.decisions(1) == [("refuse", "model_unknown")]
     await house.rounds.round()
     assert len(await house.decisions(1)) == 1
-    house.rounds._offers = frozenset()  # as when a worker's row or circuit has changed
+    assert house.rounds._grounds is not None
+    # As when a worker's row or circuit has changed.
+    house.rounds._grounds = replace(house.rounds._grounds, offers=frozenset())
     await house.rounds.round()
     assert await house.decisions(1) == [("refuse", "model_unknown")] * 2
+
+
+async def test_more_gas_in_a_block_reopens_what_no_transaction_could_deliver(house: House) -> None:
+    await house.db.execute("UPDATE chain.cursor SET gas_limit = 3000000")
+    await house.request(1, delivery=2, callback_gas_limit=3_000_000, fee_wei=10**18)
+    await house.request(2, model_id=model_id("another"))
+    for gas_limit in (3_000_000, 2_000_000):
+        await house.db.execute("UPDATE chain.cursor SET gas_limit = $1", gas_limit)
+        await house.rounds.round()
+        assert await house.decisions(1) == [("refuse", "unsupported")]
+    await house.db.execute("UPDATE chain.cursor SET gas_limit = 30000000")
+    await house.rounds.round()
+    assert await house.decisions(1) == [("refuse", "unsupported"), ("assign", "assigned")]
+    assert await house.decisions(2) == [("refuse", "model_unknown")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "refused", "changes"),
+    [
+        ("max_gas", 15_000_000, "unsupported", {"delivery": 2, "callback_gas_limit": 3_000_000}),
+        ("max_attempts", 3, "attempts_exhausted", {}),
+    ],
+)
+async def test_started_with_another_setting__refusals_that_rest_on_it_are_reopened(
+    house: House, setting: str, value: int, refused: str, changes: dict[str, Any]
+) -> None:
+    house.settings |= {"max_gas": 3_000_000, "max_attempts": 1}
+    house.backends[0].answer = house.backends[1].answer = fails
+    await house.request(1, fee_wei=10**18, **changes)
+    for _ in range(3):
+        await house.rounds.round()
+        await house.settle_down()
+        await rest(house)
+    assert (await house.decisions(1))[-1] == ("refuse", refused)
+    house.settings[setting] = value
+    await house.start_anew().round()
+    assert (await house.decisions(1))[-1] == ("assign", "assigned")
+
+
+async def test_started_anew__bad_input_stays_refused(house: House) -> None:
+    async def unreadable(job: Job) -> bytes:
+        raise BadInput("the input is not UTF-8 at byte 0")
+
+    house.backends[0].answer = house.backends[1].answer = unreadable
+    await house.request(1)
+    for _ in range(2):
+        await house.rounds.round()
+        await house.settle_down()
+    await house.start_anew().round()
+    assert await house.decisions(1) == [("assign", "assigned"), ("refuse", "bad_input")]
 
 
 async def test_an_id_on_another_branch_is_another_request(house: House) -> None:
@@ -263,12 +324,12 @@ async def test_a_request_that_a_reorg_took_away_is_not_leased(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.request(1)
-    snapshot = await house.rounds._snapshot()
+    snapshot = await house.rounds._look()
 
     async def stale() -> object:
         return snapshot
 
-    monkeypatch.setattr(house.rounds, "_snapshot", stale)
+    monkeypatch.setattr(house.rounds, "_look", stale)
     await house.db.execute("DELETE FROM chain.request")
     await house.rounds.round()
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0

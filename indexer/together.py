@@ -1,10 +1,10 @@
-"""Several questions at once, some at a time."""
+"""Tasks of one's own: several questions at once, some at a time; and the end of one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -36,3 +36,15 @@ async def together(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def end(task: asyncio.Task[Any]) -> None:
+    """Cancels a task and waits until it has ended. Raises what it failed with, if it did.
+
+    Whoever waits can be cancelled meanwhile: to suppress CancelledError around the task would take
+    that for the task's own.
+    """
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()

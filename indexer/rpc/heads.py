@@ -18,6 +18,7 @@ from indexer.rpc import wire
 from indexer.rpc.exchange import call_object
 from indexer.rpc.member import ChainIdentity
 from indexer.rpc.url import EndpointUrl
+from indexer.together import end
 
 _CONNECT_S = 10.0
 _FIRST_BACKOFF_S = 0.5
@@ -107,13 +108,13 @@ class HeadTrigger:
         try:
             yield self._wait
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end(task)
 
     async def _wait(self, timeout_s: float) -> None:
+        # Not wait_for, which forgets a cancellation that comes together with a head.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
         self._rung.clear()
 
     async def _listen_for_ever(self) -> None:

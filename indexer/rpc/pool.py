@@ -18,6 +18,7 @@ from indexer.rpc.exchange import Parse
 from indexer.rpc.health import Standing, order
 from indexer.rpc.member import ChainIdentity, Member, Observer
 from indexer.rpc.types import RpcAnswerTooLarge, RpcError
+from indexer.together import end
 
 T = TypeVar("T")
 
@@ -125,9 +126,7 @@ class EndpointPool:
 
     async def close(self) -> None:
         if self._prober is not None:
-            self._prober.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._prober
+            await end(self._prober)
             self._prober = None
         for member in self._members:
             await member.endpoint.close()

@@ -231,5 +231,6 @@ async def _pool(url: str) -> AsyncIterator[Pool]:
     finally:
         # Connections that hang in a dead server's socket must not hold up the end.
         with contextlib.suppress(TimeoutError, *CONNECTION_LOST):
-            await asyncio.wait_for(pool.close(), 3)
+            async with asyncio.timeout(3):
+                await pool.close()
         pool.terminate()

@@ -77,7 +77,8 @@ async def rebuild(
 async def _lead_if_nobody_does(url: str, holder: str) -> Leadership | None:
     """None where another process leads, and goes on to."""
     try:
-        return await asyncio.wait_for(become_leader(url, holder), _NO_LEADER_WITHIN_S)
+        async with asyncio.timeout(_NO_LEADER_WITHIN_S):
+            return await become_leader(url, holder)
     except TimeoutError:
         return None
 

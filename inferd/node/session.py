@@ -23,7 +23,7 @@ from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
 from inferd.node.snapshot import RoundInputs
-from inferd.node.supervise import first_cause, keep_running
+from inferd.node.supervise import run_all
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
 from inferd.protocol.deployment import Deployment
@@ -120,24 +120,21 @@ class Session:
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
         try:
-            async with (
-                rung_by_blocks(self._node.database.url, self._round_bell, self._settle_bell),
-                asyncio.TaskGroup() as tasks,
-            ):
+            bells = self._round_bell, self._settle_bell
+            async with rung_by_blocks(self._node.database.url, *bells):
                 self._ring_both()
-                for name, work in (
-                    ("leadership", self._watch_leadership),
-                    ("indexer", self.indexer.run),
-                    ("recheck", self.recheck.run),
-                    ("rounds", self.rounds.run),
-                    ("dispatch", self.dispatcher.watch),
-                    ("settlement", self._settle),
-                    ("upkeep", self.upkeep.run),
-                    ("monitor", self._monitor),
-                ):
-                    tasks.create_task(keep_running(name, work), name=name)
-        except BaseExceptionGroup as group:
-            raise first_cause(group) from None
+                await run_all(
+                    {
+                        "leadership": self._watch_leadership,
+                        "indexer": self.indexer.run,
+                        "recheck": self.recheck.run,
+                        "rounds": self.rounds.run,
+                        "dispatch": self.dispatcher.watch,
+                        "settlement": self._settle,
+                        "upkeep": self.upkeep.run,
+                        "monitor": self._monitor,
+                    }
+                )
         finally:
             await self.dispatcher.close()
 

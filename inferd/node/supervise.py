@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import ClassVar, NoReturn
 
 import asyncpg
 import structlog
@@ -83,6 +83,27 @@ async def keep_running(
             backoff_s = 0.1
         await pause(backoff_s)
         backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+
+async def run_all(works: Mapping[str, Callable[[], Awaitable[None]]]) -> NoReturn:
+    """Keeps all of them running, each as `keep_running` does, until one of them ends the session.
+
+    Raises what that one raised, and of several what only a person can mend. Told to stop, it stops,
+    also in the very moment of a failure: not a TaskGroup, which forgets the one for the other.
+    """
+    tasks = [
+        asyncio.create_task(keep_running(name, work), name=name) for name, work in works.items()
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+    if not errors:
+        raise SessionEnded("a task was cancelled from within")
+    raise first_cause(BaseExceptionGroup("the session ended", errors))
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -32,8 +32,10 @@ class Wakeup:
 
         Raises DatabaseUnreachable once the connection that rings it is gone.
         """
+        # Not wait_for, which forgets a cancellation that comes together with the ring.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), _QUIET_S)
+            async with asyncio.timeout(_QUIET_S):
+                await self._event.wait()
         if self._broken:
             raise DatabaseUnreachable(
                 "the connection that tells of new blocks ended", help_text="it is made again"

@@ -226,3 +226,14 @@ def test_url_of_no_websocket__says_so_without_showing_it(url: str) -> None:
         HeadTrigger([url], OURS)
     assert "hunter2" not in str(caught.value)
     assert "rpc_ws_urls" in caught.value.help_text
+
+
+async def test_stopped_in_the_moment_of_a_head__stops() -> None:
+    trigger = HeadTrigger([f"ws://127.0.0.1:{free_port()}"], OURS)
+    async with trigger.listening() as head_or_timeout:
+        waiting = asyncio.create_task(head_or_timeout(60))
+        await asyncio.sleep(0)
+        trigger._rung.set()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting

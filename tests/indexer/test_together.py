@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from indexer.together import together
+from indexer.together import end, together
 
 
 async def test_results_are_in_the_order_of_the_questions() -> None:
@@ -77,3 +77,31 @@ async def test_stopped_twice__no_question_is_left_half_begun() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     gc.collect()
+
+
+async def test_end__of_a_task__raises_what_it_failed_with() -> None:
+    async def failing() -> None:
+        raise ValueError("no")
+
+    await end(asyncio.create_task(asyncio.sleep(60)))
+    task = asyncio.create_task(failing())
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match="no"):
+        await end(task)
+
+
+async def test_end__stopped_meanwhile__stops() -> None:
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            waiting.cancel()
+
+    async def wait_for_it() -> None:
+        await end(task)
+
+    task = asyncio.create_task(slow_to_end())
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(wait_for_it())
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

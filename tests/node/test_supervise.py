@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from indexer.errors import ExitCode, ReorgTooDeep, RpcUnreachable
 from inferd.node.leader import LostLeadership
-from inferd.node.supervise import CrashLoop, SessionEnded, first_cause, keep_running
+from inferd.node.supervise import CrashLoop, SessionEnded, first_cause, keep_running, run_all
+from inferd.node.wakeup import Wakeup
 
 
 class Clock:
@@ -102,3 +105,64 @@ def test_the_cause_of_a_group_is_found_however_deep() -> None:
     ended, deep = SessionEnded("away"), ReorgTooDeep("deep", help_text="repair")
     assert first_cause(BaseExceptionGroup("a", [BaseExceptionGroup("b", [ended])])) is ended
     assert first_cause(BaseExceptionGroup("a", [ended, BaseExceptionGroup("b", [deep])])) is deep
+
+
+async def for_ever() -> None:
+    await asyncio.sleep(3600)
+
+
+async def test_the_first_that_ends_the_session_ends_the_others() -> None:
+    works = {"a": for_ever, "b": Script(LostLeadership("gone")), "c": for_ever}
+    with pytest.raises(SessionEnded, match="b: LostLeadership: gone"):
+        await run_all(works)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_of_several_what_only_a_person_can_mend_is_raised() -> None:
+    deep = ReorgTooDeep("deep", help_text="repair")
+    works = {"a": Script(LostLeadership("gone")), "b": Script(deep)}
+    with pytest.raises(ReorgTooDeep):
+        await run_all(works)
+
+
+async def test_stopped_in_the_moment_of_a_failure__stops() -> None:
+    async def lost() -> None:
+        session.cancel()
+        raise LostLeadership("gone")
+
+    async def run() -> None:
+        await run_all({"a": lost, "b": for_ever})
+
+    session = asyncio.create_task(run())
+    with pytest.raises(asyncio.CancelledError):
+        await session
+
+
+async def test_stopped_while_the_others_end__stops() -> None:
+    async def slow_to_end() -> None:
+        try:
+            await for_ever()
+        finally:
+            session.cancel()
+
+    async def run() -> None:
+        await run_all({"a": slow_to_end, "b": Script(LostLeadership("gone"))})
+
+    session = asyncio.create_task(run())
+    with pytest.raises(asyncio.CancelledError):
+        await session
+
+
+async def test_a_task_that_was_cancelled_from_within_ends_the_session() -> None:
+    with pytest.raises(SessionEnded):
+        await run_all({"a": Script(asyncio.CancelledError()), "b": for_ever})
+
+
+async def test_stopped_in_the_moment_of_a_ring__stops() -> None:
+    bell = Wakeup()
+    waiting = asyncio.create_task(bell.wait())
+    await asyncio.sleep(0)
+    bell.ring()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 
 from indexer.database import open_pool
 from indexer.follow import Indexer
 from indexer.rpc import ChainIdentity, RawLog, Rpc
 from indexer.rpc.heads import HeadTrigger
+from indexer.together import end
 from indexer.types import Address
 from inferd.bench.index.jobs import Job, Range
 
@@ -58,9 +58,7 @@ async def inferd(job: Job) -> list[Range]:
                 while (indexer.status.indexed or 0) < job.last and not running.done():  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
             finally:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
+                await end(running)
             return rpc.fetched
     finally:
         await pool.close()

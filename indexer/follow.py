@@ -160,6 +160,7 @@ class Indexer:
                 await self._backfill(position, finalized)
                 return True
             head = ours
+        await self._ranges.close()
         if self._status.left_s is not None:
             self._pace = Pace()
             self._show(left_s=None)

@@ -72,7 +72,7 @@ class ReadAhead:
         return read if read.headers[-1].number <= target else None
 
     async def close(self) -> None:
-        """Gives up what is on its way."""
+        """Gives up what is on its way, and lets go of what was read."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.task.cancel()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from asyncpg import Record
+
 from indexer.database import Pool
 from indexer.types import Address
 from inferd.protocol import calls
@@ -26,7 +28,7 @@ from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 
 _BPS = 10_000
-_MOST_COUNTED = 10_000
+_PART_ROWS = 10_000
 
 # Not: what is under way, what was given up, and what was tried here and failed, which is left to
 # whoever wants it called again. That somebody else's try failed says nothing: it may have been
@@ -61,13 +63,23 @@ _OWED = f"""
         ) asked
     ) owed
 """  # noqa: S608 - constants
-_FITS = f"{DELIVER_GAS} + gas <= $4 AND claim_bytes <= {MAX_DELIVER_BYTES}"
-_PAYS = f"({DELIVER_GAS} + gas) * $5::numeric <= earned_wei"
-_SELECT = f"SELECT * {_OWED} WHERE {_FITS} AND {_PAYS} ORDER BY settled_block, id LIMIT $6"
-_COUNT = f"""
-    SELECT count(*) AS owed, count(*) FILTER (WHERE NOT fits) AS too_large,
-           count(*) FILTER (WHERE fits AND NOT pays) AS too_dear
-    FROM (SELECT {_FITS} AS fits, {_PAYS} AS pays {_OWED} LIMIT $6) counted
+# One part of what is owed, oldest first: how many there are of each kind, and those that are to be
+# called. The row of numbers is there also where none is.
+_PART = f"""
+    WITH part AS MATERIALIZED (
+        SELECT *, {DELIVER_GAS} + gas <= $4 AND claim_bytes <= {MAX_DELIVER_BYTES} AS fits,
+               ({DELIVER_GAS} + gas) * $5::numeric <= earned_wei AS pays
+        {_OWED}
+        WHERE (settled_block, id) > ($6, $7) ORDER BY settled_block, id LIMIT $8
+    ), counted AS (
+        SELECT count(*) AS owed, count(*) FILTER (WHERE NOT fits) AS too_large,
+               count(*) FILTER (WHERE fits AND NOT pays) AS too_dear,
+               max(ARRAY[settled_block, id]) AS last
+        FROM part
+    )
+    SELECT * FROM counted LEFT JOIN LATERAL (
+        SELECT * FROM part WHERE fits AND pays ORDER BY settled_block, id LIMIT $9
+    ) found ON true ORDER BY settled_block, id
 """  # noqa: S608 - constants
 
 
@@ -118,12 +130,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many are owed, up to ten thousand, and how many of them are not called now."""
+    """How many are owed, of those that were looked at, and how many of them are not called now."""
 
-    owed: int
-    too_large: int
+    owed: int = 0
+    too_large: int = 0
     """No transaction holds them."""
-    too_dear: int
+    too_dear: int = 0
     """Their gas costs more than they earned."""
 
 
@@ -151,30 +163,47 @@ def choose(owed: Sequence[Owed], limits: Limits) -> tuple[Owed, ...]:
 
 
 async def load_owed(
-    pool: Pool, limits: Limits, settings: SettlementSettings, limit: int
-) -> list[Owed]:
-    """Those that fit in a transaction and earned their gas, and whose output is here; oldest
-    first."""
+    pool: Pool,
+    limits: Limits,
+    settings: SettlementSettings,
+    limit: int,
+    *,
+    part: int = _PART_ROWS,
+) -> tuple[list[Owed], Waiting]:
+    """Those that fit in a transaction and earned their gas, and whose output is here; oldest first,
+    `limit` at most. And how many are owed.
+
+    Each is looked at once: the `part` oldest, and as many more while less than `limit` are found,
+    so that what cannot be called hides nothing that can.
+    """
+    own = list(settings.own_accounts)
+    terms = (settings.poster_bps, own, list(FAULTS), limits.max_gas, limits.price_wei)
+    found: list[Owed] = []
+    waiting, after, seen = Waiting(), (-1, -1), part
     async with pool.acquire() as connection:
-        rows = await connection.fetch(_SELECT, *_arguments(limits, settings), limit)
-    return [
-        Owed(
-            request_id=row["id"],
-            commitment=row["commitment"],
-            claim_bytes=row["claim_bytes"],
-            gas=row["gas"],
-            earned_wei=int(row["earned_wei"]),
-            suspect=row["suspect"],
-        )
-        for row in rows
-    ]
+        while seen == part and len(found) < limit:
+            rows = await connection.fetch(_PART, *terms, *after, part, limit - len(found))
+            numbers = rows[0]
+            seen = numbers["owed"]
+            waiting = Waiting(
+                waiting.owed + seen,
+                waiting.too_large + numbers["too_large"],
+                waiting.too_dear + numbers["too_dear"],
+            )
+            after = numbers["last"] or after
+            found += [_owed(row) for row in rows if row["id"] is not None]
+    return found, waiting
 
 
-async def count_waiting(pool: Pool, limits: Limits, settings: SettlementSettings) -> Waiting:
-    """All whose output is here."""
-    async with pool.acquire() as connection:
-        (row,) = await connection.fetch(_COUNT, *_arguments(limits, settings), _MOST_COUNTED)
-    return Waiting(row["owed"], row["too_large"], row["too_dear"])
+def _owed(row: Record) -> Owed:
+    return Owed(
+        request_id=row["id"],
+        commitment=row["commitment"],
+        claim_bytes=row["claim_bytes"],
+        gas=row["gas"],
+        earned_wei=int(row["earned_wei"]),
+        suspect=row["suspect"],
+    )
 
 
 async def load_callbacks(pool: Pool, owed: Sequence[Owed]) -> list[Callback]:
@@ -197,8 +226,3 @@ async def load_callbacks(pool: Pool, owed: Sequence[Owed]) -> list[Callback]:
 def deliver_calldata(callbacks: Sequence[Callback]) -> bytes:
     """Calldata of `deliver`."""
     return calls.deliver([(c.owed.request_id, c.requester, c.params, c.output) for c in callbacks])
-
-
-def _arguments(limits: Limits, settings: SettlementSettings) -> tuple[object, ...]:
-    own = list(settings.own_accounts)
-    return settings.poster_bps, own, list(FAULTS), limits.max_gas, limits.price_wei

@@ -13,7 +13,6 @@ from inferd.settlement.callbacks import (
     Limits,
     Waiting,
     choose,
-    count_waiting,
     deliver_calldata,
     load_callbacks,
     load_owed,
@@ -60,9 +59,8 @@ class Deliverer:
             price_wei=sight.next_base_fee_wei + (fees.priority_fee_wei if fees else 0),
             max_callbacks=_MOST_CALLBACKS,
         )
-        waiting = await count_waiting(self._pool, limits, settings)
+        found, waiting = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._status.callbacks_owed = waiting.owed
-        found = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._holds.keep_only(one.outbox_item() for one in found)
         fresh = [one for one in found if not self._holds.holds(one.outbox_item(), number)]
         chosen = choose(fresh, limits) if fees is not None else ()

@@ -187,9 +187,9 @@ async def a_settlement_step(pool: Pool) -> None:
     await load_decisions(pool, 2_048)
     await load_gas_model(pool, settings)
     limits = callbacks.Limits(15_000_000, 10**9, 0, 50)
-    owed = await callbacks.load_owed(pool, limits, settings, 100)
+    owed, waiting = await callbacks.load_owed(pool, limits, settings, 100)
     assert await callbacks.load_callbacks(pool, owed)
-    await callbacks.count_waiting(pool, limits, settings)
+    assert waiting.owed == 136  # of the newest thousand, without what was refunded or is in hand
     assert await refunds.load_claims(pool, head, 50, 1)
     await refunds.count_dust(pool, head, 10**13)
     await refunds.spent_today_wei(pool)

@@ -1,45 +1,75 @@
-"""Looks for a contract's logs by topic, on any chain: ranges shrink to what it takes."""
+"""Looks for a contract's logs by topic, on any chain, in ranges as wide as the endpoint allows."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 
-from indexer.rpc import RawLog, Rpc, RpcAnswerTooLarge, RpcError, RpcMalformed, RpcTimeout
+from indexer.backoff import Backoff
+from indexer.log_ranges import REFUSED, LogRanges
+from indexer.rpc import RawLog, Rpc, RpcMalformed, RpcRateLimited
 from indexer.rpc.wire import parse_logs
 from indexer.types import Address
 
-_TOO_WIDE = (RpcError, RpcAnswerTooLarge, RpcTimeout)
-"""How endpoints say, in many words, that a range is too large for them."""
+_FIRST_BACKOFF_S = 0.2
+_MAX_BACKOFF_S = 4.0
+_TRIES = 20
+"""So often a person waits for one range; enough to find a width that no words tell of."""
+
+Pause = Callable[[float], Awaitable[None]]
 
 
 async def newest_log(
-    rpc: Rpc, address: Address, topics: Sequence[bytes], first: int, last: int
+    rpc: Rpc,
+    address: Address,
+    topics: Sequence[bytes],
+    first: int,
+    last: int,
+    *,
+    pause: Pause = asyncio.sleep,
 ) -> RawLog | None:
     """The newest match of blocks `first` to `last`, both included. Raises as `search_logs`."""
-    async for log in search_logs(rpc, address, topics, first, last):
+    async for log in search_logs(rpc, address, topics, first, last, pause=pause):
         return log
     return None
 
 
 async def search_logs(
-    rpc: Rpc, address: Address, topics: Sequence[bytes], first: int, last: int
+    rpc: Rpc,
+    address: Address,
+    topics: Sequence[bytes],
+    first: int,
+    last: int,
+    *,
+    pause: Pause = asyncio.sleep,
 ) -> AsyncIterator[RawLog]:
     """The logs whose first topics are `topics`, newest first.
 
-    Raises RpcUnreachable, or the endpoint's own RpcError where it refuses even one block.
+    Raises RangeRefused where the endpoint gives the logs in no range, not even of one block;
+    RpcUnreachable; and after 20 pauses in a row what it was refused with.
     """
-    span = max(1, last - first + 1)
+    ranges = LogRanges(rpc)
+    backoff, failures = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S), 0
+
+    def ends(blocks: int) -> tuple[int, int]:
+        return max(first, last - blocks + 1), last
+
+    async def logs_of(start: int, end: int) -> list[RawLog]:
+        return await _logs(rpc, address, topics, start, end)
+
     while last >= first:
-        start = max(first, last - span + 1)
         try:
-            found = await _logs(rpc, address, topics, start, last)
-        except _TOO_WIDE:
-            if start == last:
+            start, _, found = await ranges.ask(ends, logs_of)
+        except (*REFUSED, RpcRateLimited):
+            failures += 1
+            if failures > _TRIES:
                 raise
-            span = max(1, (last - start + 1) // 2)
+            await pause(backoff.next_s())
             continue
+        failures = 0
+        backoff.reset()
         for log in reversed(found):
             yield log
         last = start - 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from indexer.errors import RpcUnreachable
-from indexer.rpc import RpcError, RpcMalformed
+from indexer.errors import RangeRefused, RpcUnreachable
+from indexer.rpc import RpcError, RpcMalformed, RpcRateLimited, RpcServerFault, RpcTimeout
 from indexer.types import Address
 from inferd.chain.logs import newest_log, search_logs
 
@@ -37,10 +37,19 @@ class FakeRpc:
 
     endpoint = "http://fake"
 
-    def __init__(self, logs: list[dict[str, Any]], widest: int = 10**9) -> None:
+    def __init__(
+        self,
+        logs: list[dict[str, Any]],
+        widest: int = 10**9,
+        words: str = "query returned more than 10000 results",
+    ) -> None:
         self.logs = logs
         self.widest = widest
+        self.words = words
         self.asked: list[tuple[int, int]] = []
+
+    def pass_over(self, _: str) -> bool:
+        return False
 
     async def request(self, method: str, params: Sequence[Any] = ()) -> Any:
         assert method == "eth_getLogs"
@@ -49,7 +58,7 @@ class FakeRpc:
         first, last = int(criteria["fromBlock"], 16), int(criteria["toBlock"], 16)
         self.asked.append((first, last))
         if last - first + 1 > self.widest:
-            raise RpcError(-32005, "query returned more than 10000 results")
+            raise RpcError(-32005, self.words)
         return [entry for entry in self.logs if first <= int(entry["blockNumber"], 16) <= last]
 
 
@@ -65,13 +74,14 @@ async def test_every_match_is_found_newest_first(widest: int) -> None:
 
 
 async def test_the_newest_match_ends_the_search() -> None:
-    rpc: Any = FakeRpc([log(5), log(99)], widest=10)
+    rpc: Any = FakeRpc([log(5), log(999)])
 
-    found = await newest_log(rpc, ADDRESS, TOPICS, 0, 99)
+    found = await newest_log(rpc, ADDRESS, TOPICS, 0, 999)
 
     assert found is not None
-    assert found.block_number == 99
-    assert min(first for first, last in rpc.asked if last - first < 10) > 80
+    assert found.block_number == 999
+    assert len(rpc.asked) == 1
+    assert rpc.asked[0][0] > 900
 
 
 async def test_foreign_logs_are_passed_over() -> None:
@@ -81,12 +91,84 @@ async def test_foreign_logs_are_passed_over() -> None:
     assert await newest_log(rpc, ADDRESS, TOPICS, 0, 99) is None
 
 
-async def test_an_endpoint_that_refuses_even_one_block_is_believed() -> None:
-    rpc: Any = FakeRpc([], widest=0)
+@pytest.mark.parametrize(
+    ("widest", "words"),
+    [
+        (0, "query returned more than 10000 results"),
+        (10, "query returned more than 10000 results. Try with this block range [0x24, 0x63]."),
+    ],
+)
+async def test_where_no_range_is_taken__ends_with_the_endpoints_words(
+    widest: int, words: str
+) -> None:
+    rpc: Any = FakeRpc([], widest, words)
 
-    with pytest.raises(RpcError, match="10000"):
+    with pytest.raises(RangeRefused) as caught:
         await newest_log(rpc, ADDRESS, TOPICS, 0, 99)
+    assert words in caught.value.message
     assert len(rpc.asked) < 20
+
+
+async def test_a_limit_that_is_named_is_taken_at_once() -> None:
+    rpc: Any = FakeRpc([log(5)], 10, "eth_getLogs is limited to a 10 range")
+
+    assert await newest_log(rpc, ADDRESS, TOPICS, 5, 114) is not None
+    assert rpc.asked[0] == (51, 114)
+    assert [last - first + 1 for first, last in rpc.asked[1:]] == [10] * 11
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        RpcError(-32005, "daily request count exceeded, request rate limited"),
+        RpcRateLimited("slow down", help_text=""),
+        RpcTimeout("no answer in time", help_text=""),
+        RpcServerFault("503", help_text=""),
+    ],
+)
+async def test_trouble_that_passes__waited_for__and_the_range_stays_as_wide(
+    refusal: Exception,
+) -> None:
+    class Busy(FakeRpc):
+        troubles = 2
+
+        async def request(self, method: str, params: Sequence[Any] = ()) -> Any:
+            answer = await super().request(method, params)
+            self.troubles -= 1
+            if self.troubles >= 0:
+                raise refusal
+            return answer
+
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    rpc: Any = Busy([log(5), log(99)])
+    found = [
+        one.block_number async for one in search_logs(rpc, ADDRESS, TOPICS, 5, 99, pause=pause)
+    ]
+    assert found == [99, 5]
+    assert rpc.asked == [(36, 99)] * 3 + [(5, 35)]
+    assert len(pauses) == 2
+
+
+async def test_trouble_that_does_not_pass__is_raised_in_the_end() -> None:
+    async def pause(_: float) -> None:
+        """Time passes."""
+
+    rpc: Any = FakeRpc([], 0, "too many requests")
+    with pytest.raises(RpcError, match="too many requests"):
+        await newest_log(rpc, ADDRESS, TOPICS, 0, 99, pause=pause)
+    assert rpc.asked == [(36, 99)] * 21
+
+
+async def test_words_that_nobody_has_written_down__narrowed_with_patience() -> None:
+    async def pause(_: float) -> None:
+        """Time passes."""
+
+    rpc: Any = FakeRpc([log(5)], 8, "words of tomorrow")
+    assert await newest_log(rpc, ADDRESS, TOPICS, 5, 99, pause=pause) is not None
 
 
 async def test_an_endpoint_that_is_away_is_not_asked_for_less() -> None:

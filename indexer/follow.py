@@ -18,6 +18,7 @@ from indexer.database import Fence, Pool
 from indexer.decode import Decoder
 from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable
 from indexer.events import InferenceRequested
+from indexer.numbering import Numbering
 from indexer.pace import Pace
 from indexer.read_ahead import ReadAhead
 from indexer.reorg.coordinator import MAX_BRANCH_BLOCKS, Branch, find_branch
@@ -67,6 +68,7 @@ class Indexer:
         self._poll_interval_s = poll_interval_s
         self._decoder = Decoder(contracts)
         self._store = Store(pool, contracts, window_blocks=window_blocks, fence=fence)
+        self._numbering = Numbering(rpc, pool, contracts, self._store)
         self._reader = RangeReader(rpc, contracts.addresses())
         self._ranges = ReadAhead(self._reader)
         self._position: Position | None = None
@@ -167,6 +169,7 @@ class Indexer:
         branch = await find_branch(self._rpc, position.window, head, self._contracts.addresses())
         if branch is None:
             return False
+        branch = await self._numbering.completed(branch)
         await self._take(position, branch, finalized)
         return True
 

@@ -26,6 +26,15 @@ _SELECT_HASHES: Final = "SELECT number, hash FROM chain.block WHERE number BETWE
 _SELECT_FORGOTTEN: Final = """
     SELECT request_id FROM chain.forgotten WHERE request_id = ANY($1::bigint[])
 """
+# Forgotten requests are of final blocks.
+_SELECT_NEWEST_REQUEST: Final = """
+    SELECT greatest(r.id, (SELECT max(request_id) FROM chain.forgotten), 0) AS id,
+           coalesce(r.created_block, 0) AS block_number
+    FROM (SELECT) one LEFT JOIN LATERAL (
+        SELECT id, created_block FROM chain.request WHERE created_block <= $1
+        ORDER BY id DESC LIMIT 1
+    ) r ON true
+"""
 _SELECT_REACH: Final = "SELECT block_number, finalized_number FROM chain.cursor"
 
 
@@ -45,6 +54,22 @@ class RangeOutline:
     """Of the blocks that have rows, as stored with their logs; quarantined ones have none."""
     hashes: dict[int, Hash32]
     """Of the blocks whose headers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewestRequest:
+    """The highest number that was given out."""
+
+    request_id: int
+    """0 before the first."""
+    block_number: int
+    """Not above the block it was asked in."""
+
+
+async def load_newest_request(connection: Connection, up_to: int) -> NewestRequest:
+    """Of those that were asked up to a block."""
+    (row,) = await connection.fetch(_SELECT_NEWEST_REQUEST, up_to)
+    return NewestRequest(row["id"], row["block_number"])
 
 
 async def load_reach(connection: Connection) -> Reach | None:

@@ -15,7 +15,7 @@ from indexer.database import Connection, Pool, connect, prepare_connection
 from indexer.derive import REQUEST_KINDS, WORKER_KINDS
 from indexer.forget import count_on, count_requests, load_settled
 from indexer.store import load_cursor
-from indexer.stored import load_outline
+from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.node import api, views
 from inferd.node.rounds import Rounds
@@ -241,6 +241,8 @@ async def the_indexer(pool: Pool) -> None:
             await connection.execute(statement, REQUESTS // 10 + 3)
         for statement in (sql.DELETE_LOGS_OF, sql.DELETE_PAYMENTS_OF, sql.DELETE_QUARANTINE_OF):
             await connection.execute(statement, [REQUESTS // 10 + 4])
+        newest = await load_newest_request(connection, REQUESTS // 10 - 5)
+        assert newest.request_id == REQUESTS - 41
         await load_outline(connection, REQUESTS // 10 - 100, REQUESTS // 10)
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from indexer.errors import DatabaseUnreachable, ExitCode, RpcUnreachable, Tempor
 from indexer.rpc import Rpc, RpcError
 from inferd.chain.keys import open_account
 from inferd.node.api import ApiState, build_api
+from inferd.node.backfill_bar import BackfillBar
 from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
@@ -137,6 +139,7 @@ class Node:
             self.crew,
             to_checksum_address(self.poster.address),
         )
+        self.bar = BackfillBar(sys.stderr, self.deployment.contracts.start_block)
         self.api.names = self.crew.names
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)

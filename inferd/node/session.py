@@ -185,9 +185,13 @@ class Session:
         )
 
     async def _monitor(self) -> None:
-        while True:
-            self._node.status.observe(self)
-            await asyncio.sleep(_MONITOR_INTERVAL_S)
+        try:
+            while True:
+                self._node.status.observe(self)
+                self._node.bar.observe(self.indexer.status)
+                await asyncio.sleep(_MONITOR_INTERVAL_S)
+        finally:
+            self._node.bar.close()
 
 
 def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | None:

@@ -15,7 +15,7 @@ from indexer.inspect import Inspector, replacement
 from indexer.reorg.coordinator import Branch
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import Header, RawLog
-from indexer.second_opinion import second_opinion
+from indexer.second_opinion import logs_by_any_receipts
 from indexer.store import Store
 from indexer.stored import load_newest_request
 from indexer.together import together
@@ -94,8 +94,8 @@ class Numbering:
         return requested_ids(chain.from_iterable(branch.logs), self._requests)
 
     async def _reread(self, header: Header, _: Sequence[RawLog] = ()) -> tuple[RawLog, ...]:
-        """From receipts; what is there already is no reason to believe that it is all."""
-        return await second_opinion(self._rpc, header, self._addresses)
+        """From receipts: an index of logs, anybody's, is what was proved wrong."""
+        return await logs_by_any_receipts(self._rpc, header, self._addresses)
 
     async def _mend(self, first: int, last: int) -> None:
         if first > last:

@@ -34,6 +34,18 @@ async def second_opinion(
         logs = await _logs_elsewhere(other, header, addresses)
         if logs == tuple(first):
             return logs
+    return await logs_by_any_receipts(rpc, header, addresses)
+
+
+async def logs_by_any_receipts(
+    rpc: Rpc, header: Header, addresses: Collection[Address]
+) -> tuple[RawLog, ...]:
+    """As `logs_by_receipts`, of another endpoint where one gives them, and else of the one in use.
+
+    Raises RpcUnreachable, RpcError.
+    """
+    other = rpc.elsewhere()
+    if other is not None:
         try:
             return await logs_by_receipts(other, header, addresses)
         except (RpcUnreachable, RpcError, WrongChain) as error:

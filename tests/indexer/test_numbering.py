@@ -87,6 +87,28 @@ async def test_one_of_several_in_a_block__fetched_before_anything_is_written(
     assert await pool.fetchval("SELECT count(*) FROM chain.request") == 4
 
 
+async def test_another_endpoint_says_none__its_receipts_are_read(
+    world: World, anvil: Anvil, pool: Pool, fresh_pool: Pool
+) -> None:
+    await world.submit_many(4)
+    await world.mine()
+
+    async def says_none(body: Any) -> Any:
+        if isinstance(body, dict) and body["method"] == "eth_getLogs":
+            return result(body, [])
+        return None
+
+    scripted, _ = await fooled(world, anvil, {2}.__contains__)
+    async with (
+        scripted as node,
+        scripted_node(anvil.url, says_none) as other,
+        Rpc([node.url, other.url]) as rpc,
+    ):
+        await index_once(world, pool, rpc=rpc)
+    await index_once(world, fresh_pool)
+    assert differences(await tables(pool), await tables(fresh_pool)) == {}
+
+
 async def test_last_of_a_block__mended_when_the_next_request_comes(
     world: World, anvil: Anvil, pool: Pool, fresh_pool: Pool
 ) -> None:

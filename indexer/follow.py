@@ -319,6 +319,7 @@ class Indexer:
             lag_blocks=lag_blocks,
             lag_s=lag_s,
             range_blocks=self._reader.blocks,
+            completed_blocks=self._numbering.completed_blocks,
             **changes,
         )
 

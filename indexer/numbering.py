@@ -56,6 +56,8 @@ class Numbering:
         self._decoder = Decoder(contracts)
         self._store = store
         self._inspector = Inspector(rpc, pool, contracts, self._reread)
+        self.completed_blocks = 0
+        """Of which logs had been left out, since the start."""
 
     async def completed(self, branch: Branch) -> Branch:
         """The branch with the logs that it lacks; those that the blocks before it lack, back to the
@@ -84,6 +86,7 @@ class Numbering:
 
         # Who left out one log is believed about no block of them.
         logs = await together(reread, branch.headers, at_once=_CONCURRENT_BLOCKS)
+        self.completed_blocks += sum(a != b for a, b in zip(branch.logs, logs, strict=True))
         branch = replace(branch, logs=tuple(logs))
         if passed_over(newest.request_id, self._ids(branch)) is not None:
             oldest = max(self._start, branch.ancestor + 1 - _MENDED_BLOCKS)
@@ -105,4 +108,5 @@ class Numbering:
             return
         wanted = replacement(self._decoder, found.differing)
         await self._store.replace_blocks(wanted.hashes, wanted.batch)
+        self.completed_blocks += len(wanted.hashes)
         log.error("blocks_repaired", block_numbers=sorted(wanted.hashes))

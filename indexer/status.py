@@ -26,6 +26,8 @@ class IndexerStatus:
     """Since the start of the process, as the next."""
     deepest_reorg: int = 0
     """Blocks given up by the deepest of them."""
+    completed_blocks: int = 0
+    """Near the head, with requests that an endpoint had left out; since the start too."""
     quarantined: int = 0
     """Logs of ours on the canonical chain that could not be read."""
     last_error: str | None = None

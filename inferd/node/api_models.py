@@ -158,7 +158,8 @@ class IndexView(_View):
     rechecked: int | None
     """The newest final block that was compared with the chain once more."""
     repaired_blocks: int
-    """Final blocks whose rows were not the chain's, and were mended."""
+    """Of which an endpoint had not told the chain's logs, and that were mended: final ones, and
+    those near the head where a request's number was missing."""
 
 
 class WorkerStatusView(_View):

@@ -67,7 +67,7 @@ RECHECKED_BLOCK = Gauge(
 )
 REPAIRED_BLOCKS = Gauge(
     "inferd_repaired_blocks",
-    "Final blocks since the start whose rows were not the chain's and were mended",
+    "Blocks since the start of which an endpoint had not told the chain's logs; mended",
     registry=REGISTRY,
 )
 READY = Gauge("inferd_ready", "1 while nothing keeps the node from its work", registry=REGISTRY)

@@ -82,7 +82,7 @@ class StatusReader:
         metrics.BACKFILL_LEFT_SECONDS.set(index.left_s or 0)
         metrics.QUARANTINED.set(index.quarantined)
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
-        metrics.REPAIRED_BLOCKS.set(session.recheck.status.repaired_blocks)
+        metrics.REPAIRED_BLOCKS.set(_repaired_blocks(session))
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
@@ -107,7 +107,7 @@ class StatusReader:
             role=self._health.role,
             ready=self._health.ready,
             problems=list(self._health.problems.values()),
-            index=_index_view(session),
+            index=index_view(session),
             requests=await self._counts(),
             workers=await self._workers(session),
             settlement=self._settlement_view(session),
@@ -160,7 +160,11 @@ class StatusReader:
         )
 
 
-def _index_view(session: Session | None) -> IndexView:
+def _repaired_blocks(session: Session) -> int:
+    return session.recheck.status.repaired_blocks + session.indexer.status.completed_blocks
+
+
+def index_view(session: Session | None) -> IndexView:
     if session is None:
         return IndexView(
             head=None,
@@ -187,7 +191,7 @@ def _index_view(session: Session | None) -> IndexView:
         range_blocks=status.range_blocks,
         endpoints=endpoint_views(session.indexer.endpoints(), session.indexer.heads_status),
         rechecked=session.recheck.status.checked,
-        repaired_blocks=session.recheck.status.repaired_blocks,
+        repaired_blocks=_repaired_blocks(session),
     )
 
 

@@ -81,7 +81,8 @@ async def test_one_of_several_in_a_block__fetched_before_anything_is_written(
     await world.mine()
     scripted, _ = await fooled(world, anvil, kept_back.__contains__)
     async with scripted as node, Rpc([node.url]) as rpc:
-        await index_once(world, pool, rpc=rpc)
+        indexer = await index_once(world, pool, rpc=rpc)
+    assert indexer.status.completed_blocks == 1
     await index_once(world, fresh_pool)
     assert differences(await tables(pool), await tables(fresh_pool)) == {}
     assert await pool.fetchval("SELECT count(*) FROM chain.request") == 4
@@ -122,6 +123,7 @@ async def test_last_of_a_block__mended_when_the_next_request_comes(
             assert await pool.fetchval("SELECT max(id) FROM chain.request") == 2
             await world.submit()
             await caught_up(indexer, world)
+    assert indexer.status.completed_blocks == 1
     await index_once(world, fresh_pool)
     assert differences(await tables(pool), await tables(fresh_pool)) == {}
 
@@ -160,6 +162,7 @@ async def test_an_honest_node__is_asked_for_no_receipts(
                 await world.submit()
             await caught_up(indexer, world)
     assert await pool.fetchval("SELECT count(*) FROM chain.request") == 12
+    assert indexer.status.completed_blocks == 0
     assert "eth_getBlockReceipts" not in asked
 
 

@@ -37,6 +37,8 @@ class Endpoint:
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._session: aiohttp.ClientSession | None = None
+        self.connections = 0
+        """Opened so far. Behind a new one there may be another node."""
 
     async def close(self) -> None:
         if self._session is not None:
@@ -127,7 +129,10 @@ class Endpoint:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_connection_create_end.append(self._connected)
             self._session = aiohttp.ClientSession(
+                trace_configs=[trace],
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 headers={"content-type": "application/json"},
                 connector=aiohttp.TCPConnector(limit=32),
@@ -135,6 +140,9 @@ class Endpoint:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+    async def _connected(self, *_: object) -> None:
+        self.connections += 1
 
 
 def seconds_of(retry_after: str | None) -> float:

@@ -147,9 +147,7 @@ class EndpointPool:
                 wrong.append(member.wrong_chain)
                 continue
             try:
-                if self._identity is not None:
-                    await member.verify(self._identity)
-                value = await member.exchange(method, body, parse, calls=calls)
+                value = await self._ask(member, method, body, parse, calls)
             except WrongChain as error:
                 wrong.append(error)
             except (RpcAnswerTooLarge, RpcError):
@@ -162,6 +160,19 @@ class EndpointPool:
                 self._use(index, failures)
                 return value
         raise failures[-1] if failures else wrong[0]
+
+    async def _ask(
+        self, member: Member, method: str, body: bytes, parse: Parse[T], calls: int
+    ) -> T:
+        """Raises WrongChain, and what `Member.exchange` raises."""
+        identity = self._identity
+        if identity is None:
+            return await member.exchange(method, body, parse, calls=calls)
+        await member.verify(identity)
+        value = await member.exchange(method, body, parse, calls=calls)
+        # It may have come over a new connection.
+        await member.verify(identity)
+        return value
 
     def snapshot(self) -> tuple[EndpointStatus, ...]:
         """All endpoints, in the order of the settings."""

@@ -136,6 +136,8 @@ class Member:
         async with self._checking:
             if self._is_verified(identity):
                 return
+            if self.is_aside and self.wrong_chain is not None:
+                raise self.wrong_chain  # Who asked at the same time has just found out.
             chain_id = await self._ask("eth_chainId", (), wire.parse_quantity)
             wrong = None
             if chain_id != identity.chain_id:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from asyncpg import Record
 
 from indexer import sql
-from indexer.batch import Batch
+from indexer.batch import Batch, read_batch
 from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
 from indexer.decode import Decoder
 from indexer.derive import (
@@ -25,6 +26,7 @@ from indexer.derive import (
 from indexer.errors import WrongDatabase
 from indexer.events import InferenceRequested, SkipEvent
 from indexer.reorg.window import BlockLink, Window, linked_end
+from indexer.stored import load_forgotten, load_logs
 from indexer.types import Address, BlockRef, Contracts, Hash32
 
 
@@ -156,32 +158,57 @@ class Store:
         what derives from either, and the named requests and workers, in one transaction. Cursor and
         headers stay.
 
-        It locks the cursor, so it may run beside whoever indexes. Raises CursorMoved, with nothing
-        written, where the index does not reach or does not have one of the blocks any more.
+        It locks the cursor, so it may run beside whoever indexes. What was forgotten since the
+        batch was read stays so. Raises CursorMoved, with nothing written, where the index does not
+        reach or does not have one of the blocks any more.
         """
-        numbers = list(hashes)
-        highest = max(numbers, default=0)
+        async with self._locked(hashes) as connection:
+            await self._replace(connection, list(hashes), batch, requests, workers)
+
+    async def read_again(self, number: int, block_hash: Hash32, timestamp_s: int) -> None:
+        """Decodes one block's stored logs anew, as `replace_blocks` would with these logs: what
+        others mend meanwhile is not lost. Raises CursorMoved."""
+        async with self._locked({number: block_hash}) as connection:
+            logs = (await load_logs(connection, [number]))[number]
+            batch = read_batch(self._decoder, (), logs, {number: timestamp_s})
+            await self._replace(connection, [number], batch)
+
+    @asynccontextmanager
+    async def _locked(self, hashes: Mapping[int, Hash32]) -> AsyncIterator[Connection]:
+        """A transaction in which nobody else changes the tables, and these blocks are indexed."""
+        highest = max(hashes, default=0)
         async with self._pool.acquire() as connection, connection.transaction():
             await self._pass_fence(connection)
             cursor = await connection.fetchval(sql.LOCK_CURSOR)
-            remembered = await connection.fetch(sql.SELECT_HASHES, numbers)
+            remembered = await connection.fetch(sql.SELECT_HASHES, list(hashes))
             if (
                 cursor is None
                 or highest > cursor
                 or any(hashes[row["number"]] != row["hash"] for row in remembered)
             ):
                 raise CursorMoved
-            gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
-            await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
-            await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
-            await _insert(connection, replace(batch, headers=()))
-            ids, signers = _touched(gone)
-            ids.update(requests, filter(None, (request_of(i.event) for i in batch.events)))
-            signers.update(workers, filter(None, (worker_of(i.event) for i in batch.events)))
-            await self._refold_requests(connection, ids)
-            await self._refold_workers(connection, signers)
-            await connection.execute(sql.COUNT_ANEW)
+            yield connection
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(cursor))
+
+    async def _replace(
+        self,
+        connection: Connection,
+        numbers: list[int],
+        batch: Batch,
+        requests: Collection[int] = (),
+        workers: Collection[Address] = (),
+    ) -> None:
+        gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
+        await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
+        await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
+        events = await _without_forgotten(connection, batch.events, gone)
+        await _insert(connection, replace(batch, headers=(), events=events))
+        ids, signers = _touched(gone)
+        ids.update(requests, filter(None, (request_of(item.event) for item in events)))
+        signers.update(workers, filter(None, (worker_of(item.event) for item in events)))
+        await self._refold_requests(connection, ids)
+        await self._refold_workers(connection, signers)
+        await connection.execute(sql.COUNT_ANEW)
 
     async def _pass_fence(self, connection: Connection) -> None:
         if self._fence is not None:
@@ -281,6 +308,21 @@ def _touched(rows: Iterable[Record]) -> tuple[set[int], set[Address]]:
     requests = {row["request_id"] for row in rows if row["request_id"] is not None}
     workers = {row["worker"] for row in rows if row["worker"] is not None}
     return requests, workers
+
+
+async def _without_forgotten(
+    connection: Connection, events: Sequence[LocatedEvent], stored: Iterable[Record]
+) -> tuple[LocatedEvent, ...]:
+    """Without what is not stored since its request was deleted after its time."""
+    known = {(row["block_hash"], row["log_index"]) for row in stored}
+    about = [
+        None if (item.log.block_hash, item.log.log_index) in known else request_of(item.event)
+        for item in events
+    ]
+    forgotten = await load_forgotten(connection, set(filter(None, about)))
+    return tuple(
+        item for item, request in zip(events, about, strict=True) if request not in forgotten
+    )
 
 
 async def _insert(connection: Connection, batch: Batch) -> None:

@@ -53,7 +53,7 @@ REQUEST_COLUMNS: Final = _columns(RequestRow)
 PAYMENT_COLUMNS: Final = _columns(PaymentRow)
 
 block_values = attrgetter(*BLOCK_COLUMNS)
-request_values = worker_values = payment_values = astuple
+request_values = payment_values = astuple
 """The fields of these rows are the columns."""
 
 

@@ -13,18 +13,10 @@ from indexer import sql
 from indexer.batch import Batch, read_batch
 from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
 from indexer.decode import Decoder
-from indexer.derive import (
-    REQUEST_KINDS,
-    WORKER_KINDS,
-    LocatedEvent,
-    fold_request,
-    fold_worker,
-    payments,
-    request_of,
-    worker_of,
-)
+from indexer.derive import LocatedEvent, fold_request, payments, request_of, worker_of
 from indexer.errors import WrongDatabase
 from indexer.events import InferenceRequested, SkipEvent
+from indexer.refold import REQUESTS, WORKERS, refold
 from indexer.reorg.window import BlockLink, Window, linked_end
 from indexer.stored import load_forgotten, load_logs
 from indexer.types import Address, BlockRef, Contracts, Hash32
@@ -137,8 +129,8 @@ class Store:
                 if (worker := worker_of(item.event)) is not None:
                     workers.add(worker)
             await _insert_requests(connection, fresh)
-            await self._refold_requests(connection, requests - fresh.keys())
-            await self._refold_workers(connection, workers)
+            await refold(connection, self._decoder, REQUESTS, requests - fresh.keys())
+            await refold(connection, self._decoder, WORKERS, workers)
             await connection.execute(sql.PRUNE_BLOCKS, keep_from)
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(tip.number))
         links = [BlockLink(block.number, block.hash, block.parent_hash) for block in batch.headers]
@@ -206,62 +198,13 @@ class Store:
         ids, signers = _touched(gone)
         ids.update(requests, filter(None, (request_of(item.event) for item in events)))
         signers.update(workers, filter(None, (worker_of(item.event) for item in events)))
-        await self._refold_requests(connection, ids)
-        await self._refold_workers(connection, signers)
+        await refold(connection, self._decoder, REQUESTS, ids)
+        await refold(connection, self._decoder, WORKERS, signers)
         await connection.execute(sql.COUNT_ANEW)
 
     async def _pass_fence(self, connection: Connection) -> None:
         if self._fence is not None:
             await self._fence(connection)
-
-    async def _refold_requests(self, connection: Connection, touched: Iterable[int]) -> None:
-        """Writes anew what was there before, or may have been."""
-        by_id: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in touched}
-        if not by_id:
-            return
-        stored = await self._events(connection, sql.SELECT_REQUEST_LOGS, list(by_id), REQUEST_KINDS)
-        for item in stored:
-            request_id = request_of(item.event)
-            if request_id is not None:
-                by_id[request_id].append(item)
-        folded = {request_id: fold_request(events) for request_id, events in by_id.items()}
-        gone = [request_id for request_id, row in folded.items() if row is None]
-        if gone:
-            await connection.execute(sql.DELETE_REQUESTS, gone)
-        rows = [sql.request_values(row) for row in folded.values() if row is not None]
-        if rows:
-            await connection.executemany(sql.UPSERT_REQUEST, rows)
-
-    async def _refold_workers(self, connection: Connection, touched: set[Address]) -> None:
-        if not touched:
-            return
-        by_signer: dict[Address, list[LocatedEvent]] = {signer: [] for signer in touched}
-        stored = await self._events(connection, sql.SELECT_WORKER_LOGS, list(touched), WORKER_KINDS)
-        for item in stored:
-            signer = worker_of(item.event)
-            if signer is not None:
-                by_signer[signer].append(item)
-        folded = {signer: fold_worker(events) for signer, events in by_signer.items()}
-        gone = [signer for signer, row in folded.items() if row is None]
-        if gone:
-            await connection.execute(sql.DELETE_WORKERS, gone)
-        rows = [sql.worker_values(row) for row in folded.values() if row is not None]
-        if rows:
-            await connection.executemany(sql.UPSERT_WORKER, rows)
-
-    async def _events(
-        self,
-        connection: Connection,
-        query: str,
-        subjects: list[int] | list[Address],
-        kinds: tuple[str, ...],
-    ) -> list[LocatedEvent]:
-        """Stored logs, decoded again: chain.log holds none that could not be decoded."""
-        located = []
-        for row in await connection.fetch(query, subjects, list(kinds)):
-            log = sql.raw_log(row)
-            located.append(LocatedEvent(log, self._decoder.decode(log), row["timestamp_s"]))
-        return located
 
 
 def _cursor(row: Record) -> BlockRef:

@@ -14,9 +14,17 @@ from indexer.compare import Difference, Kind, compare_logs
 from indexer.database import Pool
 from indexer.decode import Decoder
 from indexer.derived import check_derived
+from indexer.rebuild import empty_tables
 from indexer.rpc import RawLog, Rpc, RpcMalformed
 from indexer.types import Address, Hash32
-from indexer.verify import NothingIndexed, NotIndexed, Verifier, choose_range
+from indexer.verify import (
+    BlockRange,
+    IndexMoves,
+    NothingIndexed,
+    NotIndexed,
+    Verifier,
+    choose_range,
+)
 from inferd.chain.anvil import Anvil
 from tests.indexer.scripted import result, scripted_node
 from tests.indexer.test_commit import BreakingPool, Killed
@@ -173,6 +181,24 @@ async def test_indexing__beside_a_stored_log_that_nobody_can_read__goes_on(
     await index_once(world, indexed)
     await repaired(world, indexed)
     assert await indexed.fetchval("SELECT status FROM chain.request WHERE id = 2") == "fulfilled"
+
+
+async def test_repair__while_the_tables_are_emptied__says_so(
+    world: World, indexed: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `rebuild` does, or a reorganisation after every look."""
+    look = Verifier._look
+
+    async def look_and_lose(verifier: Verifier, part: BlockRange) -> Any:
+        found = await look(verifier, part)
+        async with indexed.acquire() as connection, connection.transaction():
+            await empty_tables(connection)
+        return found
+
+    monkeypatch.setattr(Verifier, "_look", look_and_lose)
+    await indexed.execute("DELETE FROM chain.payment")
+    with pytest.raises(IndexMoves, match=r"blocks \d+ to \d+"):
+        await repaired(world, indexed)
 
 
 async def test_verify__does_not_ask_the_index_of_logs_that_may_have_fooled_us(

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 
 from indexer.errors import RpcUnreachable
+from indexer.rpc.trouble import words_of
 from indexer.rpc.types import (
     RpcAnswerTooLarge,
     RpcMalformed,
@@ -115,15 +116,12 @@ class Endpoint:
         )
 
     def _translated(self, error: Exception) -> RpcUnreachable:
-        # Texts of aiohttp may hold the URL: only the kind of error and the system's own text pass.
         if isinstance(error, TimeoutError):
             return RpcTimeout(
                 f"{self.shown} does not answer within {self._timeout_s:g} s", help_text=_HELP
             )
-        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        text = cause.strerror if isinstance(cause, OSError) else None
         return RpcUnreachable(
-            f"{self.shown} does not answer: {self.without_secrets(text or type(error).__name__)}",
+            f"{self.shown} does not answer: {self.without_secrets(words_of(error))}",
             help_text=_HELP,
         )
 

@@ -164,7 +164,13 @@ class EndpointPool:
             else:
                 self._use(index, [*failures, *wrong])
                 return value
-        raise failures[-1] if failures else wrong[0]
+        if not failures:
+            raise wrong[0]
+        # The kind is that of the last; what to do about it depends on all of them.
+        last = failures[-1]
+        last.message = "; ".join(error.message for error in (*wrong, *failures))
+        last.args = (last.message,)
+        raise last
 
     async def _ask(
         self, member: Member, method: str, body: bytes, parse: Parse[T], calls: int
@@ -252,9 +258,15 @@ class EndpointPool:
         now_s = time.monotonic()
         if member.is_aside or member.health.rests(now_s) or member.wait_s() > 0:
             return None
-        # What it fails with is in its health; a probe is nobody's question.
-        with contextlib.suppress(RpcUnreachable, RpcError, WrongChain):
+        before = member.last_error
+        try:
             if self._identity is not None:
                 await member.verify(self._identity)
-            return await member.probe()
-        return None
+            head = await member.probe()
+        except (RpcUnreachable, RpcError, WrongChain):
+            if before is None and member.last_error is not None:
+                log.warning("endpoint_away", endpoint=member.label, because=member.last_error)
+            return None
+        if before is not None:
+            log.info("endpoint_back", endpoint=member.label)
+        return head

@@ -9,6 +9,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from indexer.errors import OperatorError, TemporaryError
+from indexer.rpc.trouble import words_of
 from inferd.node.api_models import RequestPage, RequestView, ResultView, StatusView, WhyView
 from inferd.node.settings import without_credentials
 
@@ -128,9 +129,8 @@ class NodeClient:
         except aiohttp.InvalidURL:
             raise _bad_url() from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            # Texts of aiohttp may hold the URL with its password: only the kind of error passes.
             raise NodeUnreachable(
-                f"the node at {self.shown} does not answer: {type(error).__name__}",
+                f"the node at {self.shown} does not answer: {words_of(error)}",
                 help_text="start it with `inferd node`, or correct `node_url`",
             ) from None
 

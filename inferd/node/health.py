@@ -17,8 +17,8 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Start it; the node goes on by itself.",
     ),
     "rpc_unreachable": (
-        "No RPC endpoint answers: {detail}.",
-        "Start it; the node goes on by itself.",
+        "No RPC endpoint gives a usable answer: {detail}.",
+        "Start one, or correct `rpc_urls`; the node goes on by itself.",
     ),
     "indexing_stalled": (
         "The indexer has not moved for {detail} s.",

@@ -143,10 +143,28 @@ async def test_one_of_another_chain_and_one_away__only_unreachable() -> None:
         away.trouble = web.Response(status=503)
         pool.expect(OURS)
         for _ in range(2):
-            with pytest.raises(RpcUnreachable, match="HTTP 503"):
+            with pytest.raises(RpcUnreachable, match="HTTP 503") as caught:
                 await price(pool)
+            assert "serves chain 8" in str(caught.value), "it names only one of both troubles"
+            assert caught.value.message == str(caught.value)
         away.trouble = None
         assert await price(pool) == 1
+
+
+async def test_one_away_that_nobody_needs__told_of_once_and_when_it_is_back() -> None:
+    async with endpoints(Chain(), away := Chain(), probe_every_s=0.02) as (pool, nodes):
+        away.trouble = web.Response(status=503)
+        pool.expect(OURS)
+        with capture_logs() as logs:
+            await price(pool)
+            await until(lambda: len(nodes[1].calls) > 2)
+            away.trouble = None
+            await until(lambda: pool.snapshot()[1].state == "ready")
+            await until(lambda: len(logs) > 1)
+        assert [(entry["event"], entry["endpoint"]) for entry in logs] == [
+            ("endpoint_away", nodes[1].url),
+            ("endpoint_back", nodes[1].url),
+        ]
 
 
 async def test_first_block_pruned__is_no_proof_of_another_chain() -> None:

@@ -28,6 +28,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "The tables are {detail} blocks behind the chain.",
         "Wait for the backfill; if the lag grows, look at the endpoint's latency.",
     ),
+    "endpoint_behind": (
+        "The newest block of the RPC endpoint is {detail} blocks below what is indexed.",
+        "Wait until it has synced, or use another endpoint; nothing new is seen until then.",
+    ),
     "insufficient_funds": (
         "The poster cannot pay for gas ({detail}); computing goes on, posting has stopped.",
         "Send funds to the poster; posting resumes by itself.",

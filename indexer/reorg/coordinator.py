@@ -69,8 +69,8 @@ async def find_branch(
                 await _require_no_other_has(rpc, window, oldest)
                 raise ReorgTooDeep(
                     f"the chain was reorganised below block {oldest}, the oldest that is"
-                    " remembered",
-                    help_text="make sure that the node is on the right chain; if it is,"
+                    f" remembered, says {rpc.endpoint}",
+                    help_text="make sure that this endpoint is on the right chain; if it is,"
                     " `inferd index rebuild` indexes it from the start",
                 )
     headers = tuple(reversed(newest_first))

@@ -36,6 +36,7 @@ class FickleNode:
     forgets: bool
     answers: int = 0
     told: set[bytes] = field(default_factory=set)
+    endpoint: str = "http://fickle"
 
     def now(self) -> Header:
         return self._header(self.tree.blocks[self.head])
@@ -235,8 +236,6 @@ async def test_too_deep__only_where_no_other_endpoint_still_has_our_blocks(other
             raise RpcMalformed("no", help_text="")
 
     class OneOfTwo(FickleNode):
-        endpoint = "http://stale"
-
         def elsewhere(self) -> FickleNode | None:  # type: ignore[override]
             if others == "none":
                 return None
@@ -250,6 +249,6 @@ async def test_too_deep__only_where_no_other_endpoint_still_has_our_blocks(other
 
     node = OneOfTwo(Tree(branch), 8, [], forgets=False)
     expected = RpcMalformed if others == "ours" else ReorgTooDeep
-    with pytest.raises(expected):
+    with pytest.raises(expected, match="http://fickle"):
         await find_branch(node, Window(0, chain[4:]), node.now(), [OURS])  # type: ignore[arg-type]
     assert len(passed_over) == (others == "ours")

@@ -19,6 +19,7 @@ from indexer.rpc import (
     RpcTimeout,
 )
 from indexer.rpc.endpoint import Endpoint
+from indexer.rpc.url import EndpointUrl
 from indexer.types import Address, Hash32
 from inferd.chain.anvil import Anvil, free_port
 from tests.indexer.scripted import Script, result, scripted_node
@@ -302,7 +303,27 @@ SECRET_URLS = [
     "http://user:hunter2secret@127.0.0.1:{port}/",
     "http://127.0.0.1:{port}/v3/hunter2secret",
     "http://127.0.0.1:{port}/?apikey=hunter2secret",
+    "http://127.0.0.1:{port}/?hunter2secret",
 ]
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "/v3/a%2Fb%2Fproject",
+        "/V3/A%2fB%2fPROJECT",
+        "a/b/project",
+        "?keyalone&token=two%20words",
+        "two words",
+        "Basic dXNlcjpodW50ZXIy",
+    ],
+)
+def test_credentials__however_they_are_written__never_shown(echoed: str) -> None:
+    secret = "https://user:hunter2@host/v3/a%2Fb%2Fproject?keyalone&token=two%20words"
+    url = EndpointUrl(secret, schemes=("https",), setting="rpc_urls")
+    shown = url.without_secrets(f"no such project: {echoed}").lower()
+    for word in ("keyalone", "two words", "two%20words", "b/proj", "fproject", "dxnlcjpodw50zxiy"):
+        assert word not in shown
 
 
 @pytest.mark.parametrize("url", SECRET_URLS)

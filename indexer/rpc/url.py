@@ -21,6 +21,8 @@ class EndpointUrl:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
+            # Whoever looks the host up encodes it so, and fails where a label is empty or too long.
+            (host or "").encode("idna")
         except ValueError:
             host, port, parts = None, None, urlsplit("")
         if parts.scheme not in schemes or not host:

@@ -238,7 +238,9 @@ def test_quiet_limit__some_block_intervals_and_never_hasty() -> None:
     assert quiet_limit_s(12.0) == 60
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8545", "ws://", "hunter2secret"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8545", "ws://", "ws://hunter2..x", "hunter2secret"]
+)
 def test_url_of_no_websocket__says_so_without_showing_it(url: str) -> None:
     with pytest.raises(BadRpcUrl, match="ws:// or wss://") as caught:
         HeadTrigger([url], OURS)

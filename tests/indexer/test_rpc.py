@@ -367,7 +367,16 @@ async def test_credentials__in_any_error__never_shown(
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8545", "ftp://hunter2secret@h/", "http://", "http://[::1", "http://h:x"]
+    "url",
+    [
+        "",
+        "localhost:8545",
+        "ftp://hunter2secret@h/",
+        "http://",
+        "http://[::1",
+        "http://h:x",
+        "http://hunter2..x",
+    ],
 )
 def test_url__that_is_none__says_so_without_showing_it(url: str) -> None:
     with pytest.raises(BadRpcUrl) as caught:

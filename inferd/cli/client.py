@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -44,9 +45,11 @@ class NodeClient:
         """Raises NotAnInferdNode for what is no URL."""
         self._url = url.rstrip("/")
         try:
-            self.shown = without_credentials(url)
+            # Whoever looks the host up encodes it so.
+            (urlsplit(url).hostname or "").encode("idna")
         except ValueError:
             raise _bad_url() from None
+        self.shown = without_credentials(url)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> NodeClient:

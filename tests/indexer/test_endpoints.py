@@ -19,7 +19,7 @@ from indexer.rpc.pool import EndpointPool
 from indexer.rpc.wire import parse_quantity
 from indexer.types import Hash32
 from inferd.chain.anvil import free_port
-from tests.indexer.scripted import ScriptedNode, proxy_to, result, scripted_node
+from tests.indexer.scripted import ScriptedNode, result, scripted_node
 
 GENESIS = "0x" + "aa" * 32
 OURS = ChainIdentity(7, Hash32(b"\xaa" * 32))
@@ -77,10 +77,6 @@ async def endpoints(
 async def price(pool: EndpointPool) -> int:
     body = msgspec.json.encode(call_object(1, "eth_gasPrice", ()))
     return await pool.exchange("eth_gasPrice", body, parser(1, parse_quantity))
-
-
-def port_of(node: ScriptedNode) -> int:
-    return int(node.url.rsplit(":", 1)[1])
 
 
 def asked(node: ScriptedNode) -> list[str]:
@@ -200,41 +196,6 @@ async def test_after_trouble__shows_its_chain_again(swapped: Chain) -> None:
             await price(pool)
         assert "eth_gasPrice" not in asked(nodes[0])
         assert pool.snapshot()[0].state == "wrong_chain"
-
-
-@pytest.mark.parametrize("asks_meanwhile", [False, True])
-async def test_connected_again__nothing_is_believed_before_it_shows_its_chain(
-    asks_meanwhile: bool,
-) -> None:
-    """A node that is started anew between two questions fails none of them."""
-    ours, other = Chain(), Chain(genesis="0x" + "bb" * 32)
-    async with (
-        scripted_node(script=ours.script) as node,
-        scripted_node(script=other.script) as stranger,
-        proxy_to(port_of(node)) as proxy,
-    ):
-        pool = EndpointPool([f"http://127.0.0.1:{proxy.port}"], timeout_s=2.0)
-        pool.expect(OURS)
-        assert await price(pool) == 1
-        proxy.unplug()
-        if asks_meanwhile:
-            with pytest.raises(RpcUnreachable):
-                await price(pool)
-        proxy.upstream_port, proxy.plugged = port_of(stranger), True
-        await asyncio.sleep(0.05)
-        with pytest.raises(WrongChain):
-            await price(pool)
-        await pool.close()
-
-
-async def test_same_connection__shows_its_chain_once() -> None:
-    async with endpoints(Chain()) as (pool, nodes):
-        pool.expect(OURS)
-        await asyncio.gather(*(price(pool) for _ in range(8)))
-        before = len(nodes[0].calls)
-        for _ in range(8):
-            await price(pool)
-        assert len(nodes[0].calls) == before + 8
 
 
 async def test_doubt__shows_its_chain_again() -> None:

@@ -152,7 +152,7 @@ def seconds_of(retry_after: str | None) -> float:
     except ValueError:
         try:
             then = parsedate_to_datetime(retry_after)
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
         if then.tzinfo is None:
             then = then.replace(tzinfo=UTC)

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from indexer import sql
-from indexer.abi import UndecodableLog
 from indexer.compare import Difference, Kind
 from indexer.database import Connection
 from indexer.decode import Decoder
 from indexer.derive import (
-    REQUEST_KINDS,
-    WORKER_KINDS,
     LocatedEvent,
     PaymentRow,
     RequestRow,
     WorkerRow,
-    fold_request,
-    fold_worker,
     payments,
     request_of,
     worker_of,
 )
-from indexer.events import Event, kind_of
+from indexer.events import kind_of
+from indexer.refold import REQUESTS, WORKERS, folded, located
 from indexer.types import Address
-
-S = TypeVar("S")
 
 _SELECT_LOGS: Final = """
     SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
@@ -70,17 +63,17 @@ async def check_derived(
     should be REPEATABLE READ. Of each request and worker with a log in these blocks the whole
     history is folded."""
     found = DerivedCheck()
-    located = []
+    events = []
     for row in await connection.fetch(_SELECT_LOGS, first, last):
-        item = _located(decoder, row)
+        item = located(decoder, row)
         if item is None or not _columns_follow(row, item):
             subject = f"log {row['log_index']} of 0x{row['tx_hash'].hex()}"
             found.differences.append(Difference(Kind.DIFFERING_LOG, row["block_number"], subject))
         if item is not None:
-            located.append(item)
-    await _check_requests(connection, decoder, located, first, last, found)
-    await _check_workers(connection, decoder, located, first, last, found)
-    expected_payments = {(row.block_hash, row.log_index): row for row in payments(located)}
+            events.append(item)
+    await _check_requests(connection, decoder, events, first, last, found)
+    await _check_workers(connection, decoder, events, first, last, found)
+    expected_payments = {(row.block_hash, row.log_index): row for row in payments(events)}
     stored_payments = {
         (row["block_hash"], row["log_index"]): PaymentRow(**dict(row))
         for row in await connection.fetch(_SELECT_PAYMENTS, first, last)
@@ -95,17 +88,15 @@ async def check_derived(
 async def _check_requests(
     connection: Connection,
     decoder: Decoder,
-    located: Iterable[LocatedEvent],
+    events: Iterable[LocatedEvent],
     first: int,
     last: int,
     found: DerivedCheck,
 ) -> None:
     created = await connection.fetch(_SELECT_REQUESTS_CREATED, first, last)
     ids = {row["id"] for row in created}
-    ids.update(filter(None, (request_of(item.event) for item in located)))
-    rows = await connection.fetch(sql.SELECT_REQUEST_LOGS, list(ids), list(REQUEST_KINDS))
-    logs = _by_subject(decoder, rows, ids, request_of)
-    expected = {request_id: fold_request(events) for request_id, events in logs.items()}
+    ids.update(filter(None, (request_of(item.event) for item in events)))
+    expected = await folded(connection, decoder, REQUESTS, ids)
     stored = {
         row["id"]: RequestRow(**dict(row))
         for row in await connection.fetch(_SELECT_REQUESTS, list(ids))
@@ -118,17 +109,15 @@ async def _check_requests(
 async def _check_workers(
     connection: Connection,
     decoder: Decoder,
-    located: Iterable[LocatedEvent],
+    events: Iterable[LocatedEvent],
     first: int,
     last: int,
     found: DerivedCheck,
 ) -> None:
     registered = await connection.fetch(_SELECT_WORKERS_REGISTERED, first, last)
     signers = {row["signer"] for row in registered}
-    signers.update(filter(None, (worker_of(item.event) for item in located)))
-    rows = await connection.fetch(sql.SELECT_WORKER_LOGS, list(signers), list(WORKER_KINDS))
-    logs = _by_subject(decoder, rows, signers, worker_of)
-    expected = {signer: fold_worker(events) for signer, events in logs.items()}
+    signers.update(filter(None, (worker_of(item.event) for item in events)))
+    expected = await folded(connection, decoder, WORKERS, signers)
     stored = {
         row["signer"]: WorkerRow(**dict(row) | {"models": tuple(row["models"])})
         for row in await connection.fetch(_SELECT_WORKERS, list(signers))
@@ -138,34 +127,10 @@ async def _check_workers(
         found.differences.append(Difference(Kind.WRONG_WORKER, None, f"worker 0x{signer.hex()}"))
 
 
-def _by_subject(
-    decoder: Decoder,
-    rows: Iterable[Mapping[str, Any]],
-    subjects: Iterable[S],
-    subject_of: Callable[[Event], S | None],
-) -> dict[S, list[LocatedEvent]]:
-    """The events of each, in the order of the rows."""
-    found: dict[S, list[LocatedEvent]] = {subject: [] for subject in subjects}
-    for item in filter(None, (_located(decoder, row) for row in rows)):
-        subject = subject_of(item.event)
-        if subject is not None and subject in found:
-            found[subject].append(item)
-    return found
-
-
 def _differing(expected: Mapping[Any, Any], stored: Mapping[Any, Any]) -> list[Any]:
     """The keys whose values are not equal; a value of None is no row."""
     keys = expected.keys() | stored.keys()
     return sorted(key for key in keys if expected.get(key) != stored.get(key))
-
-
-def _located(decoder: Decoder, row: Mapping[str, Any]) -> LocatedEvent | None:
-    """None where the log cannot be read: it ought to be in quarantine."""
-    log = sql.raw_log(row)
-    try:
-        return LocatedEvent(log, decoder.decode(log), row["timestamp_s"])
-    except UndecodableLog:
-        return None
 
 
 def _columns_follow(row: Mapping[str, Any], item: LocatedEvent) -> bool:

@@ -95,7 +95,7 @@ class Indexer:
 
         Raises WrongChain, NodeBehind, NoContractCode, WrongDatabase, RpcUnreachable, RpcError.
         """
-        await self._check_chain()
+        self._rpc.expect(ChainIdentity(self._contracts.chain_id, self._genesis_hash))
         head = await self._latest()
         if head.number < self._contracts.start_block:
             raise NodeBehind(
@@ -154,7 +154,7 @@ class Indexer:
         head = await self._latest()
         if position.cursor is not None and head.hash == position.cursor.hash:
             return False
-        finalized = await self._finalized(head)
+        finalized = await self._finalized(head, position.finalized)
         behind = head.number - position.window.next_number
         if behind > MAX_BRANCH_BLOCKS and finalized >= position.window.next_number:
             ours = await self._own_tip_now(position)
@@ -262,11 +262,6 @@ class Indexer:
         self._show(quarantined=quarantined)
         return position
 
-    async def _check_chain(self) -> None:
-        self._rpc.expect(ChainIdentity(self._contracts.chain_id, self._genesis_hash))
-        if await self._rpc.header(0) is None:
-            raise contradiction("it has no first block")
-
     async def _latest(self) -> Header:
         head = await self._rpc.header("latest")
         if head is None:
@@ -275,21 +270,19 @@ class Indexer:
         self._show()
         return head
 
-    async def _finalized(self, head: Header) -> int:
-        """The newest final block. Where no node can name it, a quarter of the window deep."""
+    async def _finalized(self, head: Header, before: int) -> int:
+        """The newest final block. Where none was ever named, a quarter of the window deep; where it
+        is not named any more, what it was."""
         try:
             header = await self._rpc.header("finalized")
         except RpcError:
-            # A node that has named it before is only in trouble.
-            if self._has_finality_tag:
-                raise
             header = None
-        if header is None and self._has_finality_tag:
-            raise contradiction("it names no final block any more")
-        if header is None:
-            return max(-1, head.number - self._window_blocks // 4)
-        self._has_finality_tag = True
-        return min(header.number, head.number)
+        if header is not None:
+            self._has_finality_tag = True
+            return min(header.number, head.number)
+        if self._has_finality_tag:
+            return before
+        return max(-1, head.number - self._window_blocks // 4)
 
     def _failed(self, error: RpcUnreachable | RpcError) -> None:
         if self._status.last_error is None:

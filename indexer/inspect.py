@@ -97,10 +97,11 @@ class Inspector:
         self._decoder = Decoder(contracts)
         self._reader = reader
         self._every_block = every_block
+        self._strayed: set[str] = set()
 
     async def inspect(self, first: int, last: int) -> Inspection:
         """Blocks `first` to `last`, both included. What differs was looked at twice, as the tables
-        may have changed between two reads, and is in a block that all who were asked have.
+        may have changed between two reads.
 
         Raises RpcUnreachable (its kind RpcMalformed where the chain has another block than the one
         that is remembered), RpcError.
@@ -113,7 +114,7 @@ class Inspector:
         again: dict[int, BlockReading] = {}
         for block in whole.differing:
             number = block.header.number
-            (again[number],) = (await self._inspect(number, number, agreed=True)).read or (block,)
+            (again[number],) = (await self._inspect(number, number)).read or (block,)
         return replace(
             whole, read=tuple(again.get(block.header.number, block) for block in whole.read)
         )
@@ -122,10 +123,8 @@ class Inspector:
         """Whether its bloom filter rules out logs that it has: this chain has no real filters."""
         return bool(block.logs) and not may_have_logs(block.header, self._addresses)
 
-    async def _inspect(self, first: int, last: int, *, agreed: bool = False) -> Inspection:
+    async def _inspect(self, first: int, last: int) -> Inspection:
         headers = await self._headers(first, last)
-        if agreed:
-            await self._require_agreement(headers)
         async with self._pool.acquire() as connection:
             outline = await load_outline(connection, first, last)
             for header in headers:
@@ -173,34 +172,27 @@ class Inspector:
             return None
 
     async def _headers(self, first: int, last: int) -> list[Header]:
-        """From another endpoint than the one that is followed, where one has them."""
+        """From another endpoint than the one that is followed, where one is on the same branch."""
         numbers = range(first, last + 1)
-        found: list[Header | None] = []
         other = self._rpc.elsewhere()
         if other is not None:
             try:
-                found = await other.headers(numbers)
+                headers = _linked(numbers, await other.headers(numbers))
             except (RpcUnreachable, RpcError, WrongChain):
-                found = []
-        if not found or None in found:
-            found = await self._rpc.headers(numbers)
-        headers = [header for header in found if header is not None]
-        if len(headers) != len(numbers):
-            raise contradiction(f"it lacks blocks between {first} and {last}")
-        for below, above in pairwise(headers):
-            if above.parent_hash != below.hash:
-                raise contradiction(f"block {above.number} does not follow block {below.number}")
-        return headers
+                pass
+            else:
+                # They are linked: those who agree on the last agree on all.
+                own = await self._rpc.header(last)
+                if own is not None and own.hash == headers[-1].hash:
+                    return headers
+                self._warn(other.endpoint, last)
+        return _linked(numbers, await self._rpc.headers(numbers))
 
-    async def _require_agreement(self, headers: Sequence[Header]) -> None:
-        """An endpoint on a dead branch must not undo what the one that is followed has said.
-
-        Raises RpcMalformed.
-        """
-        own = await self._rpc.headers(header.number for header in headers)
-        for header, ours in zip(headers, own, strict=True):
-            if ours is None or ours.hash != header.hash:
-                raise contradiction(f"two endpoints have different blocks {header.number}")
+    def _warn(self, endpoint: str, number: int) -> None:
+        """It must not undo what the one that is followed has said; nor can it hold that up."""
+        if endpoint not in self._strayed:
+            self._strayed.add(endpoint)
+            log.warning("endpoint_on_another_branch", endpoint=endpoint, block_number=number)
 
     async def _read(
         self, headers: Sequence[Header], stored: dict[int, list[RawLog]]
@@ -209,6 +201,17 @@ class Inspector:
             return await self._reader(header, stored[header.number])
 
         return await together(of, headers, at_once=_CONCURRENT_BLOCKS)
+
+
+def _linked(numbers: Sequence[int], found: Sequence[Header | None]) -> list[Header]:
+    """Raises RpcMalformed where one lacks, or does not follow the one before."""
+    headers = [header for header in found if header is not None]
+    if len(headers) != len(numbers):
+        raise contradiction(f"it lacks blocks between {numbers[0]} and {numbers[-1]}")
+    for below, above in pairwise(headers):
+        if above.parent_hash != below.hash:
+            raise contradiction(f"block {above.number} does not follow block {below.number}")
+    return headers
 
 
 def _another_branch(number: int) -> RpcMalformed:

@@ -7,14 +7,13 @@ from typing import Final
 
 from indexer import sql
 from indexer.abi import UndecodableLog
-from indexer.batch import QuarantinedLog, read_batch
+from indexer.batch import QuarantinedLog
 from indexer.completeness import contradiction
 from indexer.database import Pool
 from indexer.decode import Decoder
 from indexer.rpc.client import Rpc
 from indexer.rpc.types import RawLog
 from indexer.store import CursorMoved, Store
-from indexer.stored import load_logs
 from indexer.types import Contracts
 
 _SELECT: Final = """
@@ -55,11 +54,8 @@ async def replay_quarantined(rpc: Rpc, pool: Pool, contracts: Contracts) -> Repl
         header = await rpc.header(block_hash)
         if header is None:
             raise contradiction(f"it lacks the indexed block {number}")
-        async with pool.acquire() as connection:
-            logs = (await load_logs(connection, [number]))[number]
-        batch = read_batch(decoder, (), logs, {number: header.timestamp_s})
         try:
-            await store.replace_blocks({number: block_hash}, batch)
+            await store.read_again(number, block_hash, header.timestamp_s)
         except CursorMoved:
             continue  # A reorganisation took the block, and the log with it.
     left = await load_quarantined(pool)

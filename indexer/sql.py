@@ -53,7 +53,7 @@ REQUEST_COLUMNS: Final = _columns(RequestRow)
 PAYMENT_COLUMNS: Final = _columns(PaymentRow)
 
 block_values = attrgetter(*BLOCK_COLUMNS)
-request_values = worker_values = payment_values = astuple
+request_values = payment_values = astuple
 """The fields of these rows are the columns."""
 
 
@@ -128,7 +128,8 @@ DELETE_LOGS_ABOVE: Final = """
 DELETE_QUARANTINE_ABOVE: Final = "DELETE FROM chain.quarantine WHERE block_number > $1"
 DELETE_PAYMENTS_ABOVE: Final = "DELETE FROM chain.payment WHERE block_number > $1"
 DELETE_LOGS_OF: Final = """
-    DELETE FROM chain.log WHERE block_number = ANY($1::bigint[]) RETURNING request_id, worker
+    DELETE FROM chain.log WHERE block_number = ANY($1::bigint[])
+    RETURNING block_hash, log_index, request_id, worker
 """
 DELETE_QUARANTINE_OF: Final = """
     DELETE FROM chain.quarantine WHERE block_number = ANY($1::bigint[])

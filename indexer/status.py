@@ -35,3 +35,11 @@ class IndexerStatus:
     rpc_ok: bool = False
     last_progress_monotonic: float | None = None
     """`time.monotonic()` of the last step that succeeded, even if it found nothing new."""
+
+    @property
+    def head_behind_blocks(self) -> int:
+        """How far the node's newest block is below what is indexed: one that syncs anew, or lags. A
+        lower head alone is no reorganisation, so nothing else tells of it."""
+        if self.head is None or self.indexed is None:
+            return 0
+        return max(0, self.indexed - self.head)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from asyncpg import Record
 
 from indexer import sql
-from indexer.batch import Batch
+from indexer.batch import Batch, read_batch
 from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
 from indexer.decode import Decoder
-from indexer.derive import (
-    REQUEST_KINDS,
-    WORKER_KINDS,
-    LocatedEvent,
-    fold_request,
-    fold_worker,
-    payments,
-    request_of,
-    worker_of,
-)
+from indexer.derive import LocatedEvent, fold_request, payments, request_of, worker_of
 from indexer.errors import WrongDatabase
 from indexer.events import InferenceRequested, SkipEvent
+from indexer.refold import REQUESTS, WORKERS, refold
 from indexer.reorg.window import BlockLink, Window, linked_end
+from indexer.stored import load_forgotten, load_logs
 from indexer.types import Address, BlockRef, Contracts, Hash32
 
 
@@ -135,8 +129,8 @@ class Store:
                 if (worker := worker_of(item.event)) is not None:
                     workers.add(worker)
             await _insert_requests(connection, fresh)
-            await self._refold_requests(connection, requests - fresh.keys())
-            await self._refold_workers(connection, workers)
+            await refold(connection, self._decoder, REQUESTS, requests - fresh.keys())
+            await refold(connection, self._decoder, WORKERS, workers)
             await connection.execute(sql.PRUNE_BLOCKS, keep_from)
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(tip.number))
         links = [BlockLink(block.number, block.hash, block.parent_hash) for block in batch.headers]
@@ -156,85 +150,61 @@ class Store:
         what derives from either, and the named requests and workers, in one transaction. Cursor and
         headers stay.
 
-        It locks the cursor, so it may run beside whoever indexes. Raises CursorMoved, with nothing
-        written, where the index does not reach or does not have one of the blocks any more.
+        It locks the cursor, so it may run beside whoever indexes. What was forgotten since the
+        batch was read stays so. Raises CursorMoved, with nothing written, where the index does not
+        reach or does not have one of the blocks any more.
         """
-        numbers = list(hashes)
-        highest = max(numbers, default=0)
+        async with self._locked(hashes) as connection:
+            await self._replace(connection, list(hashes), batch, requests, workers)
+
+    async def read_again(self, number: int, block_hash: Hash32, timestamp_s: int) -> None:
+        """Decodes one block's stored logs anew, as `replace_blocks` would with these logs: what
+        others mend meanwhile is not lost. Raises CursorMoved."""
+        async with self._locked({number: block_hash}) as connection:
+            logs = (await load_logs(connection, [number]))[number]
+            batch = read_batch(self._decoder, (), logs, {number: timestamp_s})
+            await self._replace(connection, [number], batch)
+
+    @asynccontextmanager
+    async def _locked(self, hashes: Mapping[int, Hash32]) -> AsyncIterator[Connection]:
+        """A transaction in which nobody else changes the tables, and these blocks are indexed."""
+        highest = max(hashes, default=0)
         async with self._pool.acquire() as connection, connection.transaction():
             await self._pass_fence(connection)
             cursor = await connection.fetchval(sql.LOCK_CURSOR)
-            remembered = await connection.fetch(sql.SELECT_HASHES, numbers)
+            remembered = await connection.fetch(sql.SELECT_HASHES, list(hashes))
             if (
                 cursor is None
                 or highest > cursor
                 or any(hashes[row["number"]] != row["hash"] for row in remembered)
             ):
                 raise CursorMoved
-            gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
-            await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
-            await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
-            await _insert(connection, replace(batch, headers=()))
-            ids, signers = _touched(gone)
-            ids.update(requests, filter(None, (request_of(i.event) for i in batch.events)))
-            signers.update(workers, filter(None, (worker_of(i.event) for i in batch.events)))
-            await self._refold_requests(connection, ids)
-            await self._refold_workers(connection, signers)
-            await connection.execute(sql.COUNT_ANEW)
+            yield connection
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(cursor))
+
+    async def _replace(
+        self,
+        connection: Connection,
+        numbers: list[int],
+        batch: Batch,
+        requests: Collection[int] = (),
+        workers: Collection[Address] = (),
+    ) -> None:
+        gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
+        await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
+        await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
+        events = await _without_forgotten(connection, batch.events, gone)
+        await _insert(connection, replace(batch, headers=(), events=events))
+        ids, signers = _touched(gone)
+        ids.update(requests, filter(None, (request_of(item.event) for item in events)))
+        signers.update(workers, filter(None, (worker_of(item.event) for item in events)))
+        await refold(connection, self._decoder, REQUESTS, ids)
+        await refold(connection, self._decoder, WORKERS, signers)
+        await connection.execute(sql.COUNT_ANEW)
 
     async def _pass_fence(self, connection: Connection) -> None:
         if self._fence is not None:
             await self._fence(connection)
-
-    async def _refold_requests(self, connection: Connection, touched: Iterable[int]) -> None:
-        """Writes anew what was there before, or may have been."""
-        by_id: dict[int, list[LocatedEvent]] = {request_id: [] for request_id in touched}
-        if not by_id:
-            return
-        stored = await self._events(connection, sql.SELECT_REQUEST_LOGS, list(by_id), REQUEST_KINDS)
-        for item in stored:
-            request_id = request_of(item.event)
-            if request_id is not None:
-                by_id[request_id].append(item)
-        folded = {request_id: fold_request(events) for request_id, events in by_id.items()}
-        gone = [request_id for request_id, row in folded.items() if row is None]
-        if gone:
-            await connection.execute(sql.DELETE_REQUESTS, gone)
-        rows = [sql.request_values(row) for row in folded.values() if row is not None]
-        if rows:
-            await connection.executemany(sql.UPSERT_REQUEST, rows)
-
-    async def _refold_workers(self, connection: Connection, touched: set[Address]) -> None:
-        if not touched:
-            return
-        by_signer: dict[Address, list[LocatedEvent]] = {signer: [] for signer in touched}
-        stored = await self._events(connection, sql.SELECT_WORKER_LOGS, list(touched), WORKER_KINDS)
-        for item in stored:
-            signer = worker_of(item.event)
-            if signer is not None:
-                by_signer[signer].append(item)
-        folded = {signer: fold_worker(events) for signer, events in by_signer.items()}
-        gone = [signer for signer, row in folded.items() if row is None]
-        if gone:
-            await connection.execute(sql.DELETE_WORKERS, gone)
-        rows = [sql.worker_values(row) for row in folded.values() if row is not None]
-        if rows:
-            await connection.executemany(sql.UPSERT_WORKER, rows)
-
-    async def _events(
-        self,
-        connection: Connection,
-        query: str,
-        subjects: list[int] | list[Address],
-        kinds: tuple[str, ...],
-    ) -> list[LocatedEvent]:
-        """Stored logs, decoded again: chain.log holds none that could not be decoded."""
-        located = []
-        for row in await connection.fetch(query, subjects, list(kinds)):
-            log = sql.raw_log(row)
-            located.append(LocatedEvent(log, self._decoder.decode(log), row["timestamp_s"]))
-        return located
 
 
 def _cursor(row: Record) -> BlockRef:
@@ -281,6 +251,21 @@ def _touched(rows: Iterable[Record]) -> tuple[set[int], set[Address]]:
     requests = {row["request_id"] for row in rows if row["request_id"] is not None}
     workers = {row["worker"] for row in rows if row["worker"] is not None}
     return requests, workers
+
+
+async def _without_forgotten(
+    connection: Connection, events: Sequence[LocatedEvent], stored: Iterable[Record]
+) -> tuple[LocatedEvent, ...]:
+    """Without what is not stored since its request was deleted after its time."""
+    known = {(row["block_hash"], row["log_index"]) for row in stored}
+    about = [
+        None if (item.log.block_hash, item.log.log_index) in known else request_of(item.event)
+        for item in events
+    ]
+    forgotten = await load_forgotten(connection, set(filter(None, about)))
+    return tuple(
+        item for item, request in zip(events, about, strict=True) if request not in forgotten
+    )
 
 
 async def _insert(connection: Connection, batch: Batch) -> None:

@@ -33,6 +33,12 @@ class NotIndexed(OperatorError):
     code: ClassVar[str] = "not_indexed"
 
 
+class IndexMoves(TemporaryError):
+    """Whoever indexes takes the blocks away again and again: reorganisations, or a rebuild."""
+
+    code: ClassVar[str] = "index_moves"
+
+
 @dataclass(frozen=True, slots=True)
 class BlockRange:
     """Both ends included."""
@@ -102,7 +108,7 @@ class Verifier:
 
     async def repair(self, whole: BlockRange) -> AsyncIterator[RangeReport]:
         """The same; what differs is mended before it is told of. Raises RpcUnreachable, RpcError,
-        CursorMoved where reorganisations take its blocks again and again."""
+        IndexMoves."""
         for part in _parts(whole):
             for left in reversed(range(_TRIES)):
                 inspection, derived = await self._look(part)
@@ -110,7 +116,10 @@ class Verifier:
                     await self._mend(inspection, derived)
                 except CursorMoved:
                     if not left:
-                        raise
+                        raise IndexMoves(
+                            f"blocks {part.first} to {part.last} change while they are mended",
+                            help_text="wait until the index has caught up, and repair again",
+                        ) from None
                 else:
                     break
             yield _report(part, inspection, derived)

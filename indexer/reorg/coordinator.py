@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from indexer.completeness import checked_block_logs, contradiction, may_have_logs
-from indexer.errors import ReorgTooDeep
+from indexer.errors import ReorgTooDeep, RpcUnreachable, WrongChain
 from indexer.reorg.window import (
     Append,
     FillGap,
@@ -19,7 +19,7 @@ from indexer.reorg.window import (
     reconcile,
 )
 from indexer.rpc.client import Rpc
-from indexer.rpc.types import Header, RawLog
+from indexer.rpc.types import Header, RawLog, RpcError
 from indexer.second_opinion import second_opinion
 from indexer.together import together
 from indexer.types import Address, Hash32
@@ -63,13 +63,14 @@ async def find_branch(
                 break
             case FillGap(first=first, last=last):
                 newest_first = await _gap(rpc, first, last, head)
-            case NeedParent(hash=parent):
-                newest_first.append(await _block(rpc, parent))
+            case NeedParent(number=number, hash=parent):
+                newest_first.append(await _parent(rpc, number, parent))
             case TooDeep(oldest=oldest):
+                await _require_no_other_has(rpc, window, oldest)
                 raise ReorgTooDeep(
                     f"the chain was reorganised below block {oldest}, the oldest that is"
-                    " remembered",
-                    help_text="make sure that the node is on the right chain; if it is,"
+                    f" remembered, says {rpc.endpoint}",
+                    help_text="make sure that this endpoint is on the right chain; if it is,"
                     " `inferd index rebuild` indexes it from the start",
                 )
     headers = tuple(reversed(newest_first))
@@ -95,11 +96,31 @@ async def _gap(rpc: Rpc, first: int, last: int, head: Header) -> list[Header]:
     return headers
 
 
-async def _block(rpc: Rpc, block_hash: Hash32) -> Header:
+async def _parent(rpc: Rpc, number: int, block_hash: Hash32) -> Header:
     header = await rpc.header(block_hash)
     if header is None:
         raise contradiction(f"it lacks block 0x{block_hash.hex()}, the parent of one it has")
+    if header.number != number:
+        raise contradiction(f"the parent of its block {number + 1} has the number {header.number}")
     return header
+
+
+async def _require_no_other_has(rpc: Rpc, window: Window, oldest: int) -> None:
+    """One endpoint on a dead branch must not stop an index that the others bear out.
+
+    Raises RpcMalformed, and passes that endpoint over, where another still has our oldest block.
+    """
+    other = rpc.elsewhere()
+    if other is None:
+        return
+    try:
+        (theirs,) = await other.headers([oldest])
+    except (RpcUnreachable, RpcError, WrongChain):
+        return
+    if theirs is not None and theirs.hash == window.hash_at(oldest):
+        why = f"{rpc.endpoint} has another block {oldest} than is indexed and than another endpoint"
+        rpc.pass_over(why)
+        raise contradiction(why)
 
 
 async def _logs(

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from indexer.rpc import wire
-from indexer.rpc.endpoint import Endpoint
-from indexer.rpc.exchange import call_object, parser, result_of
+from indexer.rpc.batches import BatchSize, batch_body, batch_parser
+from indexer.rpc.exchange import call_object, parser
 from indexer.rpc.member import ChainIdentity, Observer
 from indexer.rpc.pool import EndpointPool, EndpointStatus
-from indexer.rpc.types import FeeHistory, Header, RawLog, Receipt, RpcError
+from indexer.rpc.types import (
+    FeeHistory,
+    Header,
+    RawLog,
+    Receipt,
+    RpcAnswerTooLarge,
+    RpcBatchRefused,
+    RpcError,
+)
 from indexer.types import Address, BlockRef, Hash32, Wei
 
 BlockTag = Literal["latest", "finalized", "safe", "earliest"]
 StateTag = Literal["latest", "pending"]
 T = TypeVar("T")
 
-_BATCH = 100
 _METHOD_NOT_FOUND = -32601
 
 
@@ -38,6 +46,7 @@ class Rpc:
     ) -> None:
         """`observer` is told of every exchange with an endpoint. Raises BadRpcUrl."""
         self._pool = EndpointPool(urls, timeout_s=timeout_s, observer=observer)
+        self._batch_sizes: dict[str, BatchSize] = {}
         self._last_id = 0
 
     async def __aenter__(self) -> Rpc:
@@ -106,11 +115,21 @@ class Rpc:
         return header
 
     async def headers(self, numbers: Iterable[int]) -> list[Header | None]:
-        """Several by number, in JSON-RPC batches; None for each that the node does not have."""
+        """Several by number, in JSON-RPC batches as large as the endpoint takes; None for each that
+        the node does not have."""
         wanted = list(numbers)
         found: list[Header | None] = []
-        for at in range(0, len(wanted), _BATCH):
-            found += await self._headers(wanted[at : at + _BATCH])
+        while len(found) < len(wanted):
+            size = self._batch_sizes.setdefault(self.endpoint, BatchSize())
+            chunk = wanted[len(found) : len(found) + size.calls]
+            try:
+                found += await self._headers(chunk)
+            except (RpcBatchRefused, RpcAnswerTooLarge):
+                if len(chunk) == 1:
+                    raise
+                self._batch_sizes.setdefault(self.endpoint, BatchSize()).refused(len(chunk))
+            else:
+                size.answered()
         return found
 
     async def logs_by_hash(self, block_hash: Hash32, addresses: Iterable[Address]) -> list[RawLog]:
@@ -220,30 +239,12 @@ class Rpc:
         return await self._call("eth_getLogs", [criteria], wire.parse_logs)
 
     async def _headers(self, numbers: Sequence[int]) -> list[Header | None]:
+        if len(numbers) == 1:  # There are endpoints that take no batch at all.
+            return [await self.header(numbers[0])]
         first_id = self._reserve_ids(len(numbers))
-        calls = [
-            call_object(first_id + at, *_by_number(number)) for at, number in enumerate(numbers)
-        ]
-
-        def parse(body: bytes, endpoint: Endpoint) -> list[Header | None]:
-            answers = wire.batch_decoder.decode(body)
-            if isinstance(answers, wire.Answer):
-                result_of(answers, endpoint)
-                raise ValueError("one answer to a batch")
-            by_id = {answer.id: answer for answer in answers}
-            if len(by_id) != len(answers) or len(answers) != len(numbers):
-                raise ValueError(f"{len(answers)} answers to a batch of {len(numbers)}")
-            found: list[Header | None] = []
-            for at, number in enumerate(numbers):
-                answer = by_id.get(first_id + at)
-                if answer is None:
-                    raise ValueError("an answer to a call that was not in the batch")
-                found.append(_header(result_of(answer, endpoint), number))
-            return found
-
-        return await self._pool.exchange(
-            "eth_getBlockByNumber", msgspec.json.encode(calls), parse, calls=len(calls)
-        )
+        body = batch_body(first_id, [_by_number(number) for number in numbers])
+        parse = batch_parser(first_id, [partial(_header, asked=number) for number in numbers])
+        return await self._pool.exchange("eth_getBlockByNumber", body, parse, calls=len(numbers))
 
     async def _call(
         self, method: str, params: Sequence[Any], parse: Callable[[msgspec.Raw], T]

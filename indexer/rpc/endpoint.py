@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 
 from indexer.errors import RpcUnreachable
+from indexer.rpc.trouble import words_of
 from indexer.rpc.types import (
     RpcAnswerTooLarge,
     RpcMalformed,
@@ -37,6 +38,8 @@ class Endpoint:
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._session: aiohttp.ClientSession | None = None
+        self.connections = 0
+        """Opened so far. Behind a new one there may be another node."""
 
     async def close(self) -> None:
         if self._session is not None:
@@ -113,21 +116,21 @@ class Endpoint:
         )
 
     def _translated(self, error: Exception) -> RpcUnreachable:
-        # Texts of aiohttp may hold the URL: only the kind of error and the system's own text pass.
         if isinstance(error, TimeoutError):
             return RpcTimeout(
                 f"{self.shown} does not answer within {self._timeout_s:g} s", help_text=_HELP
             )
-        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        text = cause.strerror if isinstance(cause, OSError) else None
         return RpcUnreachable(
-            f"{self.shown} does not answer: {self.without_secrets(text or type(error).__name__)}",
+            f"{self.shown} does not answer: {self.without_secrets(words_of(error))}",
             help_text=_HELP,
         )
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_connection_create_end.append(self._connected)
             self._session = aiohttp.ClientSession(
+                trace_configs=[trace],
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 headers={"content-type": "application/json"},
                 connector=aiohttp.TCPConnector(limit=32),
@@ -135,6 +138,9 @@ class Endpoint:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+    async def _connected(self, *_: object) -> None:
+        self.connections += 1
 
 
 def seconds_of(retry_after: str | None) -> float:
@@ -146,7 +152,7 @@ def seconds_of(retry_after: str | None) -> float:
     except ValueError:
         try:
             then = parsedate_to_datetime(retry_after)
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
         if then.tzinfo is None:
             then = then.replace(tzinfo=UTC)

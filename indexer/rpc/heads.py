@@ -17,6 +17,7 @@ from indexer.backoff import Backoff
 from indexer.rpc import wire
 from indexer.rpc.exchange import call_object
 from indexer.rpc.member import ChainIdentity
+from indexer.rpc.trouble import words_of
 from indexer.rpc.url import EndpointUrl
 from indexer.together import end
 
@@ -119,15 +120,17 @@ class HeadTrigger:
 
     async def _listen_for_ever(self) -> None:
         backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
+        told: dict[str, str] = {}
         for attempt in count():
             url = self._urls[attempt % len(self._urls)]
             try:
                 await self._listen(url, backoff)
             except (_Broken, aiohttp.ClientError, OSError) as error:
-                # Texts of aiohttp may hold the URL: only our own and the kind of error pass.
-                reason = str(error) if isinstance(error, _Broken) else type(error).__name__
-                if self._status.live or attempt == 0:
+                reason = str(error) if isinstance(error, _Broken) else words_of(error)
+                # Once for each trouble of each: they are tried for ever.
+                if self._status.live or told.get(url.secret) != reason:
                     log.warning("heads_lost", endpoint=url.shown, because=reason)
+                    told[url.secret] = reason
                 self._status = HeadsStatus(url.shown, False, reason, attempt + 1)
             await asyncio.sleep(backoff.next_s())
 

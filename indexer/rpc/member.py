@@ -70,6 +70,7 @@ class Member:
         self._patience_s = patience_s
         self._quiet_until_s = 0.0
         self._verified: ChainIdentity | None = None
+        self._verified_connections = 0
         self._aside_until_s = 0.0
         self._passed_over_until_s = 0.0
         self._checking = asyncio.Lock()
@@ -124,16 +125,19 @@ class Member:
                 self.observer(CallRecord(self.label, method, outcome, took_s, calls))
 
     async def verify(self, identity: ChainIdentity) -> None:
-        """Makes sure that it serves this chain, if that is not known since the last trouble.
+        """Makes sure that it serves this chain, if that is not known since the last trouble and the
+        last connection: a node that is started anew between two calls fails none of them.
 
         A node that has pruned its first block proves nothing by it and is believed. Raises
         WrongChain, and what `exchange` raises.
         """
-        if self._verified == identity:
+        if self._is_verified(identity):
             return
         async with self._checking:
-            if self._verified == identity:
+            if self._is_verified(identity):
                 return
+            if self.is_aside and self.wrong_chain is not None:
+                raise self.wrong_chain  # Who asked at the same time has just found out.
             chain_id = await self._ask("eth_chainId", (), wire.parse_quantity)
             wrong = None
             if chain_id != identity.chain_id:
@@ -154,6 +158,11 @@ class Member:
                 log.info("endpoint_back", endpoint=self.label)
             self.wrong_chain = None
             self._verified = identity
+            self._verified_connections = self.endpoint.connections
+
+    def _is_verified(self, identity: ChainIdentity) -> bool:
+        same_connections = self._verified_connections == self.endpoint.connections
+        return self._verified == identity and same_connections
 
     async def probe(self) -> int:
         """Its newest block: what a call costs, and how far it is. Raises as `exchange`."""

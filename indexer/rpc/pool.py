@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from indexer.errors import BadRpcUrl, RpcUnreachable, WrongChain
+from indexer.errors import BadRpcUrl, OperatorError, RpcUnreachable, WrongChain
 from indexer.rpc.endpoint import Endpoint
 from indexer.rpc.exchange import Parse
 from indexer.rpc.health import Standing, order
@@ -52,8 +52,9 @@ class EndpointStatus:
 class EndpointPool:
     """Chooses by latency, head and errors; asks all of them before it gives up.
 
-    Where there are several, each is asked for its newest block every 10 s, so that the choice
-    rests on the same question to all, and one that failed comes back.
+    Where there are several, each is asked for its newest block every 10 s, so that the choice rests
+    on the same question to all, one that failed comes back, and one of another chain is told of
+    before it is needed: the first time as soon as it is known which chain is expected.
     """
 
     def __init__(
@@ -78,6 +79,9 @@ class EndpointPool:
         self._current = 0
         self._chosen_at_s = time.monotonic()
         self._identity: ChainIdentity | None = None
+        self._is_second = False
+        """Whether it gives second opinions: nobody is led by which of them it asked."""
+        self._other_chain = asyncio.Event()
         self._probe_every_s = probe_every_s
         self._prober: asyncio.Task[None] | None = None
 
@@ -90,6 +94,7 @@ class EndpointPool:
         if identity != self._identity:
             for member in self._members:
                 member.forget_chain()
+            self._other_chain.set()
         self._identity = identity
 
     def doubt(self) -> None:
@@ -117,7 +122,7 @@ class EndpointPool:
         if not usable:
             return None
         second = copy(self)
-        second._members, second._current = usable, 0
+        second._members, second._current, second._is_second = usable, 0, True
         return second
 
     def saw_head(self, number: int) -> None:
@@ -146,21 +151,38 @@ class EndpointPool:
                 wrong.append(member.wrong_chain)
                 continue
             try:
-                if self._identity is not None:
-                    await member.verify(self._identity)
-                value = await member.exchange(method, body, parse, calls=calls)
+                value = await self._ask(member, method, body, parse, calls)
             except WrongChain as error:
                 wrong.append(error)
             except (RpcAnswerTooLarge, RpcError):
                 # An answer, to be dealt with where the question was asked.
-                self._use(index, failures)
+                self._use(index, [*failures, *wrong])
                 raise
             except RpcUnreachable as error:
                 failures.append(error)
             else:
-                self._use(index, failures)
+                self._use(index, [*failures, *wrong])
                 return value
-        raise failures[-1] if failures else wrong[0]
+        if not failures:
+            raise wrong[0]
+        # The kind is that of the last; what to do about it depends on all of them.
+        last = failures[-1]
+        last.message = "; ".join(error.message for error in (*wrong, *failures))
+        last.args = (last.message,)
+        raise last
+
+    async def _ask(
+        self, member: Member, method: str, body: bytes, parse: Parse[T], calls: int
+    ) -> T:
+        """Raises WrongChain, and what `Member.exchange` raises."""
+        identity = self._identity
+        if identity is None:
+            return await member.exchange(method, body, parse, calls=calls)
+        await member.verify(identity)
+        value = await member.exchange(method, body, parse, calls=calls)
+        # It may have come over a new connection.
+        await member.verify(identity)
+        return value
 
     def snapshot(self) -> tuple[EndpointStatus, ...]:
         """All endpoints, in the order of the settings."""
@@ -204,14 +226,15 @@ class EndpointPool:
         ]
         return order(standings, self._current, since_s=now_s - self._chosen_at_s)
 
-    def _use(self, index: int, failures: Sequence[RpcUnreachable]) -> None:
+    def _use(self, index: int, failures: Sequence[OperatorError]) -> None:
         if index == self._current:
             return
-        log.warning(
-            "rpc_failover",
-            to=self._members[index].label,
-            because=[failure.message for failure in failures] or ["it serves better"],
-        )
+        if not self._is_second:
+            log.warning(
+                "rpc_failover",
+                to=self._members[index].label,
+                because=[failure.message for failure in failures] or ["it serves better"],
+            )
         self._current = index
         self._chosen_at_s = time.monotonic()
 
@@ -221,7 +244,9 @@ class EndpointPool:
 
     async def _probe_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._probe_every_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._other_chain.wait(), self._probe_every_s)
+            self._other_chain.clear()
             heads = await asyncio.gather(*(self._probe(member) for member in self._members))
             newest = max((head for head in heads if head is not None), default=0)
             for member, head in zip(self._members, heads, strict=True):
@@ -232,9 +257,15 @@ class EndpointPool:
         now_s = time.monotonic()
         if member.is_aside or member.health.rests(now_s) or member.wait_s() > 0:
             return None
-        # What it fails with is in its health; a probe is nobody's question.
-        with contextlib.suppress(RpcUnreachable, RpcError, WrongChain):
+        before = member.last_error
+        try:
             if self._identity is not None:
                 await member.verify(self._identity)
-            return await member.probe()
-        return None
+            head = await member.probe()
+        except (RpcUnreachable, RpcError, WrongChain):
+            if before is None and member.last_error is not None:
+                log.warning("endpoint_away", endpoint=member.label, because=member.last_error)
+            return None
+        if before is not None:
+            log.info("endpoint_back", endpoint=member.label)
+        return head

@@ -83,6 +83,10 @@ class RpcError(Exception):
         self.data = data
 
 
+class RpcBatchRefused(RpcError):
+    """The node answers no batch of that size, or none at all."""
+
+
 class RpcTimeout(RpcUnreachable):
     """No answer in time."""
 

@@ -11,6 +11,7 @@ from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 
 from indexer.errors import OperatorError
+from indexer.rpc import ChainIdentity
 from indexer.types import Address, Contracts, Hash32
 from inferd.chain.connect import read_view
 from inferd.chain.transact import Sender
@@ -74,6 +75,8 @@ async def deploy(sender: Sender, terms: DeploymentTerms) -> Deployment:
             "the endpoint does not serve the genesis block",
             help_text="use an endpoint with full headers",
         )
+    # Behind the next endpoint there may be another chain.
+    sender.rpc.expect(ChainIdentity(sender.chain_id, genesis.hash))
     nonce = await sender.rpc.nonce(sender.address, "pending")
     addresses = {
         name: create_address(sender.address, nonce + step) for step, name in enumerate(_ORDER)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from indexer.errors import OperatorError, TemporaryError
+from indexer.rpc.trouble import words_of
 from inferd.node.api_models import RequestPage, RequestView, ResultView, StatusView, WhyView
 from inferd.node.settings import without_credentials
 
@@ -43,9 +45,11 @@ class NodeClient:
         """Raises NotAnInferdNode for what is no URL."""
         self._url = url.rstrip("/")
         try:
-            self.shown = without_credentials(url)
+            # Whoever looks the host up encodes it so.
+            (urlsplit(url).hostname or "").encode("idna")
         except ValueError:
             raise _bad_url() from None
+        self.shown = without_credentials(url)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> NodeClient:
@@ -128,9 +132,8 @@ class NodeClient:
         except aiohttp.InvalidURL:
             raise _bad_url() from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            # Texts of aiohttp may hold the URL with its password: only the kind of error passes.
             raise NodeUnreachable(
-                f"the node at {self.shown} does not answer: {type(error).__name__}",
+                f"the node at {self.shown} does not answer: {words_of(error)}",
                 help_text="start it with `inferd node`, or correct `node_url`",
             ) from None
 

@@ -80,6 +80,8 @@ def _index_line(index: IndexView) -> str:
     if index.indexed is None:
         return "nothing yet"
     lag = f", {index.lag_blocks} behind" if index.lag_blocks else ""
+    if index.head is not None and index.indexed > index.head:
+        lag = f", the endpoint is {index.indexed - index.head} behind that"
     if index.left_s is not None:
         lag += f", about {index.left_s:.0f} s left"
     repaired = f", {index.repaired_blocks} blocks repaired" if index.repaired_blocks else ""

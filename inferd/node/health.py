@@ -17,8 +17,8 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Start it; the node goes on by itself.",
     ),
     "rpc_unreachable": (
-        "No RPC endpoint answers: {detail}.",
-        "Start it; the node goes on by itself.",
+        "No RPC endpoint gives a usable answer: {detail}.",
+        "Start one, or correct `rpc_urls`; the node goes on by itself.",
     ),
     "indexing_stalled": (
         "The indexer has not moved for {detail} s.",
@@ -27,6 +27,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     "indexing_behind": (
         "The tables are {detail} blocks behind the chain.",
         "Wait for the backfill; if the lag grows, look at the endpoint's latency.",
+    ),
+    "endpoint_behind": (
+        "The newest block of the RPC endpoint is {detail} blocks below what is indexed.",
+        "Wait until it has synced, or use another endpoint; nothing new is seen until then.",
     ),
     "insufficient_funds": (
         "The poster cannot pay for gas ({detail}); computing goes on, posting has stopped.",

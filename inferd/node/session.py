@@ -14,6 +14,7 @@ from indexer.follow import Indexer
 from indexer.recheck import Recheck
 from indexer.rpc import ChainIdentity
 from indexer.rpc.heads import HeadTrigger
+from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
@@ -101,14 +102,8 @@ class Session:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the tables tell of the chain as it is now: decisions on an old picture would
-        compute and post again what was settled long ago."""
-        index = self.indexer.status
-        return (
-            index.last_progress_monotonic is not None
-            and index.indexed is not None
-            and index.lag_blocks <= _DECIDE_WITHIN_BLOCKS
-        )
+        """See `tells_of_now`."""
+        return tells_of_now(self.indexer.status)
 
     async def run(self) -> None:
         """Until cancelled. Raises SessionEnded, or what only a person can mend."""
@@ -192,6 +187,19 @@ class Session:
                 await asyncio.sleep(_MONITOR_INTERVAL_S)
         finally:
             self._node.bar.close()
+
+
+def tells_of_now(index: IndexerStatus) -> bool:
+    """Whether the tables tell of the chain as it is now: decisions on an old picture would
+    compute and post again what was settled long ago.
+
+    An endpoint that is below the tables does not show how old they are, nor what it takes.
+    """
+    return (
+        index.last_progress_monotonic is not None
+        and index.indexed is not None
+        and max(index.lag_blocks, index.head_behind_blocks) <= _DECIDE_WITHIN_BLOCKS
+    )
 
 
 def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | None:

@@ -61,7 +61,8 @@ class IndexSettings(_Section):
     window_blocks: int = Field(256, ge=8)
     """Headers kept to undo a reorganisation."""
     max_lag_blocks: int = Field(10, ge=1)
-    """Further behind than this, the node is not ready."""
+    """Further behind the chain than this, or with an endpoint so far below what is indexed,
+    the node is not ready."""
 
 
 class SchedulingSettings(_Section):

@@ -62,6 +62,8 @@ class StatusReader:
         health.set("rpc_unreachable", away, index.last_error or "")
         lag = index.lag_blocks or 0
         health.set("indexing_behind", lag > self._settings.index.max_lag_blocks, str(lag))
+        behind = index.head_behind_blocks
+        health.set("endpoint_behind", behind > self._settings.index.max_lag_blocks, str(behind))
         details = {
             PausedReason.INSUFFICIENT_FUNDS: f"it holds {settlement.balance_wei} wei",
             PausedReason.GAS_PRICE_OVER_CAP: settlement.posting,

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from eth_utils.address import to_canonical_address
 
-from indexer.errors import NoContractCode, WrongChain
+from indexer.errors import NoContractCode, RpcUnreachable, WrongChain
+from indexer.rpc import Rpc
 from indexer.types import Address, Contracts
 from inferd.chain import deploy as module
 from inferd.chain.connect import check_chain, read_view
@@ -25,6 +27,7 @@ from inferd.chain.deploy import (
 from inferd.chain.transact import Sender
 from inferd.protocol.deployment import BadDeploymentFile, Deployment, load_deployment
 from tests.chain.world import DEPLOYER, ETHER, TERMS, World
+from tests.indexer.scripted import result, scripted_node
 
 
 async def test_the_terms_are_those_given(world: World) -> None:
@@ -99,6 +102,29 @@ async def test_bad_terms_cost_nothing(world: World, changes: dict[str, Any], wor
 )
 async def test_terms_at_their_bounds_are_taken(world: World, changes: dict[str, Any]) -> None:
     await deploy(world.sender(DEPLOYER), replace(TERMS, **changes))
+
+
+async def test_an_endpoint_of_another_chain_does_not_take_over(world: World) -> None:
+    """Half of a deployment on each of two chains would be worth nothing, and cost both."""
+    broken = False
+
+    async def breaks(body: Any) -> Any:
+        nonlocal broken
+        broken = broken or body["method"] == "eth_getTransactionCount"
+        return web.Response(status=503) if broken else None
+
+    async def other(body: Any) -> Any:
+        return result(body, "0x1")
+
+    async with (
+        scripted_node(world.anvil.url, breaks) as first,
+        scripted_node(script=other) as second,
+        Rpc([first.url, second.url]) as rpc,
+    ):
+        sender = Sender(rpc, world.anvil.config.account(DEPLOYER), world.anvil.config.chain_id)
+        with pytest.raises(RpcUnreachable, match="serves chain 1"):
+            await deploy(sender, TERMS)
+    assert {call["method"] for call in second.calls} == {"eth_chainId"}
 
 
 async def test_a_file_gives_back_the_deployment(world: World, tmp_path: Path) -> None:

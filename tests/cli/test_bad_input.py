@@ -139,7 +139,7 @@ def test_secrets_in_urls_are_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch
         assert "hunter2" not in outcome.stdout + outcome.stderr
 
 
-@pytest.mark.parametrize("url", ["nonsense", "http://x:port", "ftp://x/"])
+@pytest.mark.parametrize("url", ["nonsense", "http://x:port", "ftp://x/", "http://a..b"])
 def test_a_node_url_that_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("INFERD_NODE_URL", url)
 

@@ -44,6 +44,12 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
     ]
 
 
+def test_status_of_an_endpoint_that_is_behind(cli: Cli, node: FakeNode) -> None:
+    node.says("/v1/status", status_body(index=status_body()["index"] | {"head": 7}))
+
+    assert "block 20 of 7, the endpoint is 13 behind that" in cli("status").stdout
+
+
 def test_status_of_a_node_that_starts(cli: Cli, node: FakeNode) -> None:
     index = dict.fromkeys(("head", "indexed", "finalized", "lag_blocks", "lag_s"))
     index |= {"reorgs": 0, "quarantined": 0, "rechecked": None, "repaired_blocks": 0}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inferd.node.postgres import EmbeddedPostgres
 from tests.faults.proxy import TcpProxy
 from tests.harness import FEE_WEI, OWNER, POSTER, System, account
+from tests.indexer.scripted import result, scripted_node
 
 _OUTAGE_S = 20
 
@@ -32,6 +34,30 @@ async def test_chain_away_for_20_seconds(world: System, empty_database: str) -> 
             await node.until_state(asked.request_id, "settled")
         assert node.stop() == 0
     assert await world.credit_wei(POSTER) + await world.credit_wei(OWNER) == 2 * FEE_WEI
+
+
+async def test_endpoint_far_behind_what_is_indexed__said_and_waited_out(
+    world: System, empty_database: str
+) -> None:
+    """No reorganisation, and no error of any call: nothing else would tell of it."""
+    behind = False
+    asked = [["latest", False], ["finalized", False]]
+
+    async def script(body: Any) -> Any:
+        if behind and isinstance(body, dict) and body["params"] in asked:
+            return result(body, await world.rpc.request(body["method"], ["0x1", False]))
+        return None
+
+    async with scripted_node(world.anvil.url, script) as slow:
+        world.rpc_url = slow.url
+        await world.rpc.request("anvil_mine", [hex(20)])
+        node = world.start_node("node", empty_database)
+        await node.until_ready()
+        behind = True
+        await node.until_not_ready("endpoint_behind")
+        behind = False
+        await node.until_ready()
+        assert node.stop() == 0
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@
 | logs missing behind a balancer, once or for good | test_odd_answers.py `test_logs_missing_behind_a_balancer__asked_again`, `test_logs_kept_back_for_good__found_in_the_receipts` |
 | the head goes backwards | test_odd_answers.py `test_head_goes_back_and_forth__cursor_never_does`, test_reorg.py `test_head_goes_backwards__cursor_stays` |
 | `latest` older than `finalized` | test_odd_answers.py `test_latest_older_than_finalized__both_believed_no_further_than_they_go` |
-| no `finalized` tag, never or for once | test_odd_answers.py `test_chain_without_finality__a_quarter_of_the_window_deep`, `test_finality_unknown_for_once__nothing_is_guessed` |
+| no `finalized` tag, never or for once | test_odd_answers.py `test_chain_without_finality__a_quarter_of_the_window_deep`, `test_finality_unknown_for_a_while__nothing_is_guessed_and_nothing_waits` |
 | a node on another fork | test_odd_answers.py `test_node_on_another_fork__followed_and_left_again` |
 | range errors in each dialect | test_odd_answers.py `test_range_refused_in_each_dialect__halved_until_it_is_taken` |
-| genesis | test_long_chains.py `test_genesis__all_blocks_but_the_first_replaced`, test_prepare.py `test_start_block__genesis__indexed_from_there` |
+| genesis | test_long_chains.py `test_genesis__all_blocks_but_the_first_replaced`, test_prepare.py `test_start_block__genesis__indexed_from_there`, `test_prepare__first_block_pruned__believed_by_its_chain_id` |
 | an empty million blocks | test_long_chains.py `test_empty_million_blocks__few_calls_and_the_request_behind_them` |
 | 10,000 logs in one block | test_hostile_logs.py `test_block_of_10_000_logs__all_of_them_live_and_in_a_range` |
 | an input of 1 MB | test_hostile_logs.py `test_input_of_a_megabyte__kept_to_the_byte` |

@@ -19,6 +19,7 @@ from indexer.types import Address, Hash32, Wei
 from tests.indexer.test_window import Tree, trees
 
 OURS = Address(b"\1" * 20)
+HASHES = [Hash32(b"\xff" * 32), *(Hash32(bytes([number]) * 32) for number in range(20))]
 
 
 @dataclass
@@ -35,6 +36,7 @@ class FickleNode:
     forgets: bool
     answers: int = 0
     told: set[bytes] = field(default_factory=set)
+    endpoint: str = "http://fickle"
 
     def now(self) -> Header:
         return self._header(self.tree.blocks[self.head])
@@ -201,3 +203,52 @@ async def test_stopped__in_the_moment_of_a_failure__stops() -> None:
     task = asyncio.create_task(branch)
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("number", [0, 2, 6, 8, 9, 20])
+async def test_parent_with_another_number_than_the_one_below__not_believed(number: int) -> None:
+    """It would be walked along for ever, or taken for a block that is known."""
+
+    class Odd(FickleNode):
+        async def header(self, block: Hash32) -> Header | None:
+            await asyncio.sleep(0)
+            return self._header(BlockLink(number, block, block))
+
+    chain = [BlockLink(at, Hash32(bytes([at]) * 32), HASHES[at]) for at in range(9)]
+    head = BlockLink(8, Hash32(b"\xaa" * 32), Hash32(b"\xbb" * 32))
+    node = Odd(Tree([*chain, head]), 9, [], forgets=False)
+    async with asyncio.timeout(5):
+        with pytest.raises(RpcMalformed, match="the parent of its block"):
+            await find_branch(node, Window(1, chain[1:]), node.now(), [OURS])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("others", ["ours", "theirs", "away", "none"])
+async def test_too_deep__only_where_no_other_endpoint_still_has_our_blocks(others: str) -> None:
+    """An endpoint on a dead branch must not stop the index."""
+    chain = [BlockLink(at, Hash32(bytes([at]) * 32), HASHES[at]) for at in range(9)]
+    branch = chain[:2]
+    for number in range(2, 9):
+        branch.append(BlockLink(number, Hash32(bytes([100 + number]) * 32), branch[-1].hash))
+    passed_over: list[str] = []
+
+    class Away(FickleNode):
+        async def headers(self, numbers: Iterable[int]) -> list[Header | None]:
+            raise RpcMalformed("no", help_text="")
+
+    class OneOfTwo(FickleNode):
+        def elsewhere(self) -> FickleNode | None:  # type: ignore[override]
+            if others == "none":
+                return None
+            tree = Tree(chain if others == "ours" else branch)
+            kind = Away if others == "away" else FickleNode
+            return kind(tree, 8, [], forgets=True)
+
+        def pass_over(self, why: str) -> bool:
+            passed_over.append(why)
+            return True
+
+    node = OneOfTwo(Tree(branch), 8, [], forgets=False)
+    expected = RpcMalformed if others == "ours" else ReorgTooDeep
+    with pytest.raises(expected, match="http://fickle"):
+        await find_branch(node, Window(0, chain[4:]), node.now(), [OURS])  # type: ignore[arg-type]
+    assert len(passed_over) == (others == "ours")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from indexer.errors import RpcUnreachable, WrongChain
 from indexer.rpc import CallRecord, ChainIdentity, Rpc, RpcError, RpcMalformed, RpcRateLimited
@@ -138,10 +139,28 @@ async def test_one_of_another_chain_and_one_away__only_unreachable() -> None:
         away.trouble = web.Response(status=503)
         pool.expect(OURS)
         for _ in range(2):
-            with pytest.raises(RpcUnreachable, match="HTTP 503"):
+            with pytest.raises(RpcUnreachable, match="HTTP 503") as caught:
                 await price(pool)
+            assert "serves chain 8" in str(caught.value), "it names only one of both troubles"
+            assert caught.value.message == str(caught.value)
         away.trouble = None
         assert await price(pool) == 1
+
+
+async def test_one_away_that_nobody_needs__told_of_once_and_when_it_is_back() -> None:
+    async with endpoints(Chain(), away := Chain(), probe_every_s=0.02) as (pool, nodes):
+        away.trouble = web.Response(status=503)
+        pool.expect(OURS)
+        with capture_logs() as logs:
+            await price(pool)
+            await until(lambda: len(nodes[1].calls) > 2)
+            away.trouble = None
+            await until(lambda: pool.snapshot()[1].state == "ready")
+            await until(lambda: len(logs) > 1)
+        assert [(entry["event"], entry["endpoint"]) for entry in logs] == [
+            ("endpoint_away", nodes[1].url),
+            ("endpoint_back", nodes[1].url),
+        ]
 
 
 async def test_first_block_pruned__is_no_proof_of_another_chain() -> None:
@@ -255,6 +274,42 @@ async def test_probe__of_an_endpoint_of_another_chain__puts_it_aside() -> None:
         await until(lambda: pool.snapshot()[1].state == "wrong_chain")
         assert set(asked(nodes[1])) == {"eth_chainId"}
         assert pool.snapshot()[0].lag_blocks == 0
+
+
+async def test_at_the_start__all_show_their_chain_and_not_only_the_one_in_use() -> None:
+    chains = Chain(), Chain(chain_id=8), Chain()
+    async with endpoints(*chains, probe_every_s=3_600.0) as (pool, nodes):
+        pool.expect(OURS)
+        await price(pool)
+        await until(lambda: pool.snapshot()[1].state == "wrong_chain")
+        await until(lambda: "eth_blockNumber" in asked(nodes[2]))
+
+
+async def test_failover__says_what_the_one_before_did() -> None:
+    async with endpoints(first := Chain(chain_id=8), second := Chain(), Chain()) as (pool, _):
+        pool.expect(OURS)
+        with capture_logs() as logs:
+            await price(pool)
+            second.trouble = web.Response(status=503)
+            await price(pool)
+        told = [entry["because"] for entry in logs if entry["event"] == "rpc_failover"]
+        assert [because[0].split(" ", 1)[1] for because in told] == [
+            f"serves chain {first.chain_id}, and the deployment is on chain 7",
+            "answers with HTTP 503",
+        ]
+
+
+async def test_second_opinion__from_whomever__is_no_failover() -> None:
+    async with endpoints(Chain(), away := Chain(), Chain()) as (pool, nodes):
+        pool.expect(OURS)
+        await price(pool)
+        away.trouble = web.Response(status=503)
+        with capture_logs() as logs:
+            others = pool.others()
+            assert others is not None
+            assert await price(others) == 1
+        assert not [entry for entry in logs if entry["event"] == "rpc_failover"]
+        assert pool.current == nodes[0].url
 
 
 async def test_observer__told_of_every_exchange() -> None:

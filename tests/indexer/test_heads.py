@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from indexer.database import Pool
 from indexer.errors import BadRpcUrl
@@ -17,6 +18,7 @@ from indexer.rpc.heads import HeadTrigger, quiet_limit_s
 from indexer.rpc.member import ChainIdentity
 from indexer.types import Hash32
 from inferd.chain.anvil import Anvil, free_port
+from tests.indexer.scripted import scripted_node
 from tests.indexer.world import World, caught_up, running
 
 GENESIS = "0x" + "aa" * 32
@@ -131,7 +133,7 @@ async def test_no_socket_answers__polling_goes_on_and_status_says_why(
         await caught_up(indexer, world)
         await until(lambda: heads.status.reason)
     assert not heads.status.live
-    assert heads.status.reason == "ClientConnectorError"
+    assert heads.status.reason == "Connection refused"
     assert "hunter2" not in str(heads.status)
 
 
@@ -205,6 +207,22 @@ async def test_socket_of_a_chain_with_our_id_and_another_first_block__not_used()
         assert "eth_subscribe" not in node.asked
 
 
+async def test_several_that_do_not_serve__each_told_of_once() -> None:
+    async with socket_node() as foreign, scripted_node() as no_socket:
+        foreign.answers["eth_chainId"] = "0x8"
+        urls = [f"ws://127.0.0.1:{free_port()}", foreign.url, no_socket.url.replace("http", "ws")]
+        heads = HeadTrigger(urls, OURS)
+        with capture_logs() as logs:
+            async with heads.listening():
+                await until(lambda: heads.status.reconnects > 5)
+    told = [(entry["endpoint"], entry["because"]) for entry in logs]
+    assert told == [
+        (urls[0], "Connection refused"),
+        (urls[1], "it serves another chain"),
+        (urls[2], "HTTP 405 instead of a websocket"),
+    ]
+
+
 async def test_garbage_on_the_socket__connects_again() -> None:
     async with socket_node() as node:
         heads = HeadTrigger([node.url], OURS)
@@ -220,7 +238,9 @@ def test_quiet_limit__some_block_intervals_and_never_hasty() -> None:
     assert quiet_limit_s(12.0) == 60
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8545", "ws://", "hunter2secret"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8545", "ws://", "ws://hunter2..x", "hunter2secret"]
+)
 def test_url_of_no_websocket__says_so_without_showing_it(url: str) -> None:
     with pytest.raises(BadRpcUrl, match="ws:// or wss://") as caught:
         HeadTrigger([url], OURS)

@@ -203,3 +203,5 @@ def test_retry_after__seconds_dates_and_nonsense() -> None:
     assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert seconds_of("Wed, 21 Oct 2215 07:28:00 GMT") == 300
     assert seconds_of("Wed, 21 Oct 2215 07:28:00") == 300
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 +99999999999999") == 0
+    assert seconds_of("Wed, 21 Oct 99999999999999999999 07:28:00 GMT") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,8 @@ from indexer.database import Connection, Pool
 from indexer.errors import NoContractCode, NodeBehind, RpcUnreachable, WrongChain, WrongDatabase
 from indexer.rpc import Rpc
 from indexer.types import Address, Hash32
-from inferd.chain.anvil import free_port
+from inferd.chain.anvil import Anvil, free_port
+from tests.indexer.scripted import result, scripted_node
 from tests.indexer.world import World, index_once, tables
 
 
@@ -31,6 +33,22 @@ async def test_prepare__another_chain_id__wrong_chain(world: World, pool: Pool) 
 async def test_prepare__another_genesis__wrong_chain(world: World, pool: Pool) -> None:
     with pytest.raises(WrongChain, match="first block"):
         await world.indexer(pool, genesis_hash=Hash32(b"\1" * 32)).prepare()
+
+
+async def test_prepare__first_block_pruned__believed_by_its_chain_id(
+    world: World, anvil: Anvil, pool: Pool
+) -> None:
+    async def script(body: Any) -> Any:
+        pruned = isinstance(body, dict) and body["params"][:1] == ["0x0"]
+        return result(body, None) if pruned else None
+
+    await world.submit()
+    async with scripted_node(anvil.url, script) as node, Rpc([node.url]) as rpc:
+        await index_once(world, pool, rpc=rpc)
+        foreign = replace(world.contracts, chain_id=1)
+        with pytest.raises(WrongChain):
+            await world.indexer(pool, rpc=rpc, contracts=foreign).prepare()
+    assert await pool.fetchval("SELECT count(*) FROM chain.request") == 1
 
 
 @pytest.mark.parametrize("name", ["requests", "results", "registry", "stakes"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import pytest
 
 from indexer import decode
-from indexer.database import Pool
+from indexer.database import Connection, Pool
 from indexer.quarantine import load_quarantined, replay_quarantined
 from tests.indexer.test_commit import BreakingPool, Killed
-from tests.indexer.test_recheck import history
+from tests.indexer.test_recheck import FINAL_BLOCKS, history
+from tests.indexer.test_verify import repaired
 from tests.indexer.world import World, caught_up, differences, index_once, running, tables
 
 
@@ -50,6 +54,40 @@ async def test_replay__beside_a_running_indexer__which_tells_of_none_then(
         await world.mine()
         await caught_up(indexer, world)
         assert indexer.status.quarantined == 0
+
+
+@pytest.mark.parametrize("before_connection", range(1, 9))
+async def test_replay__beside_a_repair__loses_nothing_that_was_mended(
+    before_connection: int,
+    world: World,
+    pool: Pool,
+    fresh_pool: Pool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await history(world)
+    await world.mine(FINAL_BLOCKS)
+    await indexed_by_an_older_release(world, pool, monkeypatch)
+    await pool.execute("DELETE FROM chain.log WHERE kind = 'WorkerPaid'")
+    connections = 0
+
+    class Beside:
+        """Mends the tables just before the replay gets its n-th connection."""
+
+        fetch = pool.fetch
+
+        @contextlib.asynccontextmanager
+        async def acquire(self) -> AsyncIterator[Connection]:
+            nonlocal connections
+            connections += 1
+            if connections == before_connection:
+                await repaired(world, pool)
+            async with pool.acquire() as connection:
+                yield connection
+
+    await replay_quarantined(world.rpc, Beside(), world.contracts)  # type: ignore[arg-type]
+    await repaired(world, pool) if connections < before_connection else None
+    await index_once(world, fresh_pool)
+    assert differences(await tables(pool), await tables(fresh_pool)) == {}
 
 
 async def test_replay__of_what_still_cannot_be_read__changes_nothing(

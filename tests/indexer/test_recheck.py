@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from indexer.batch import Batch
 from indexer.database import Connection, Pool
@@ -14,6 +15,7 @@ from indexer.recheck import Recheck
 from indexer.rpc import Rpc, RpcMalformed
 from indexer.store import CursorMoved, Store
 from indexer.types import Hash32
+from indexer.verify import Verifier, choose_range
 from inferd.chain.anvil import Anvil
 from tests.indexer.scripted import result, scripted_node
 from tests.indexer.test_commit import BreakingPool, Killed
@@ -142,14 +144,19 @@ async def test_two_endpoints__what_they_agree_on_needs_no_receipts(
     assert recheck.status.repaired_blocks == 0
 
 
-async def test_two_endpoints__the_other_on_a_dead_branch__undoes_nothing(
-    world: World, anvil: Anvil, pool: Pool
+@pytest.mark.parametrize("window_blocks", [8, 256])
+@pytest.mark.parametrize(
+    "damage", ["SELECT", "DELETE FROM chain.log", "UPDATE chain.log SET data = '' WHERE true"]
+)
+async def test_two_endpoints__the_other_on_a_dead_branch__undoes_nothing_and_holds_up_nothing(
+    window_blocks: int, damage: str, world: World, anvil: Anvil, pool: Pool
 ) -> None:
-    """Linked blocks without our logs, below those whose headers are remembered."""
+    """Linked blocks without our logs, also below those whose headers are remembered."""
     await history(world)
     await world.mine(FINAL_BLOCKS + 20)
-    await index_once(world, pool, window_blocks=8)
+    await index_once(world, pool, window_blocks=window_blocks)
     before = await tables(pool)
+    await pool.execute(damage)
 
     def moved(block_hash: str) -> str:
         return "0x77" + block_hash[4:]
@@ -173,9 +180,16 @@ async def test_two_endpoints__the_other_on_a_dead_branch__undoes_nothing(
 
     async with scripted_node(anvil.url, script) as node, Rpc([anvil.url, node.url]) as rpc:
         recheck = Recheck(rpc, pool, world.contracts)
-        with pytest.raises(RpcMalformed, match="two endpoints have different blocks"):
+        with capture_logs() as logs:
             await recheck_all(recheck)
-    assert await tables(pool) == before
+            verifier = Verifier(rpc, pool, world.contracts)
+            whole = await choose_range(pool, world.contracts, None, None)
+            async for report in verifier.verify(whole):
+                assert report.differences == ()
+    strayed = [entry["endpoint"] for entry in logs if entry["log_level"] == "warning"]
+    assert set(strayed) == {node.url}
+    assert recheck.status.checked == whole.last
+    assert differences(await tables(pool), before) == {}
 
 
 async def test_another_branch_than_the_indexed_one__nothing_is_changed(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from indexer.database import Connection, Pool
 from indexer.forget import count_requests
 from indexer.recheck import Recheck
+from indexer.verify import BlockRange, Verifier
 from inferd.cli.client import NodeClient, NotFound
 from inferd.node import retention
 from inferd.node.api import ApiState, build_api
@@ -157,6 +159,26 @@ async def test_forgotten__is_not_missing__and_not_brought_back(world: World, old
     await catch_up(world, old)
     async with old.acquire() as connection:
         assert await count_requests(connection) == {"fulfilled": 3}
+
+
+async def test_forgotten__while_a_repair_is_between_reading_and_writing__not_brought_back(
+    world: World, old: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Verifier._look
+
+    async def look_and_lose(verifier: Verifier, part: BlockRange) -> Any:
+        found = await look(verifier, part)
+        await job(old).run()
+        return found
+
+    monkeypatch.setattr(Verifier, "_look", look_and_lose)
+    await old.execute("DELETE FROM chain.payment")
+    await repaired(world, old)
+    assert await ids(old) == [3]
+    assert await ids(old, "chain.log", "request_id") == [3]
+    monkeypatch.undo()
+    await job(old).run()
+    assert await verified(world, old) == []
 
 
 KEPT = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from indexer.errors import BadRpcUrl, RpcUnreachable
+from indexer.errors import RpcUnreachable
 from indexer.rpc import (
     Rpc,
     RpcAnswerTooLarge,
@@ -296,67 +296,6 @@ async def test_closed_keepalive_connection__is_opened_again(anvil: Anvil) -> Non
         drop = True
         assert await rpc.chain_id() == 1
     assert len(node.calls) == 3
-
-
-SECRET_URLS = [
-    "http://user:hunter2secret@127.0.0.1:{port}/",
-    "http://127.0.0.1:{port}/v3/hunter2secret",
-    "http://127.0.0.1:{port}/?apikey=hunter2secret",
-]
-
-
-@pytest.mark.parametrize("url", SECRET_URLS)
-@pytest.mark.parametrize("trouble", ["down", "500", "echo", "html", "slow"])
-async def test_credentials__in_any_error__never_shown(
-    url: str, trouble: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def script(body: Any) -> Any:
-        if trouble == "500":
-            return web.Response(status=500, text="hunter2secret")
-        if trouble == "echo":
-            error = {"code": -32000, "message": "project hunter2secret is over its quota"}
-            return {"id": body["id"], "error": error}
-        if trouble == "slow":
-            await asyncio.sleep(5)
-        return web.Response(text="hunter2secret")
-
-    async with scripted_node(script=script) as node:
-        port = free_port() if trouble == "down" else int(node.url.rsplit(":", 1)[1])
-        filled = url.format(port=port)
-        async with Rpc([filled, filled + "#"], timeout_s=0.2) as rpc:
-            with pytest.raises((RpcUnreachable, RpcError)) as caught:
-                await rpc.chain_id()
-            shown = rpc.endpoint
-    captured = capsys.readouterr()
-    everything = "".join(
-        [
-            caught.getrepr(style="native").reprcrash.message,  # type: ignore[union-attr]
-            str(caught.value),
-            repr(caught.value),
-            repr(caught.value.__cause__),
-            getattr(caught.value, "help_text", ""),
-            shown,
-            caplog.text,
-            captured.out,
-            captured.err,
-        ]
-    )
-    assert "hunter2secret" not in everything
-    assert f"127.0.0.1:{port}" in shown
-
-
-@pytest.mark.parametrize(
-    "url", ["", "localhost:8545", "ftp://hunter2secret@h/", "http://", "http://[::1", "http://h:x"]
-)
-def test_url__that_is_none__says_so_without_showing_it(url: str) -> None:
-    with pytest.raises(BadRpcUrl) as caught:
-        Rpc([url])
-    assert "hunter2secret" not in str(caught.value)
-
-
-def test_no_url__says_so() -> None:
-    with pytest.raises(BadRpcUrl):
-        Rpc([])
 
 
 async def test_anvil__every_method__typed(anvil: Anvil) -> None:

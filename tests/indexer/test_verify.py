@@ -9,17 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import verify
 from indexer.compare import Difference, Kind, compare_logs
 from indexer.database import Pool
 from indexer.decode import Decoder
 from indexer.derived import check_derived
+from indexer.rebuild import empty_tables
 from indexer.rpc import RawLog, Rpc, RpcMalformed
 from indexer.types import Address, Hash32
-from indexer.verify import NothingIndexed, NotIndexed, Verifier, choose_range
+from indexer.verify import (
+    BlockRange,
+    IndexMoves,
+    NothingIndexed,
+    NotIndexed,
+    Verifier,
+    choose_range,
+)
 from inferd.chain.anvil import Anvil
 from tests.indexer.scripted import result, scripted_node
 from tests.indexer.test_commit import BreakingPool, Killed
-from tests.indexer.test_recheck import FINAL_BLOCKS, history
+from tests.indexer.test_recheck import DIGEST, FINAL_BLOCKS, history
 from tests.indexer.world import World, caught_up, differences, index_once, running, tables
 
 _LOGS = st.builds(
@@ -147,6 +156,49 @@ async def test_every_damage__found_by_verify__mended_by_repair(
         assert await repaired(world, indexed) == found, name
         assert differences(await tables(indexed), fresh) == {}, name
         assert await verified(world, indexed) == [], name
+
+
+async def test_repair__of_logs_nobody_can_read_in_several_parts__each_in_its_turn(
+    world: World, indexed: Pool, fresh_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is folded from its logs in all parts: those of the next are still damaged."""
+    monkeypatch.setattr(verify, "_BLOCKS_AT_ONCE", 1)
+    await indexed.execute("UPDATE chain.log SET data = '' WHERE request_id IS NOT NULL")
+    await indexed.execute("UPDATE chain.log SET data = '' WHERE worker IS NOT NULL")
+    assert await repaired(world, indexed) != []
+    await index_once(world, fresh_pool)
+    assert differences(await tables(indexed), await tables(fresh_pool)) == {}
+    assert await verified(world, indexed) == []
+
+
+async def test_indexing__beside_a_stored_log_that_nobody_can_read__goes_on(
+    world: World, indexed: Pool
+) -> None:
+    """One damaged row is a matter for `verify`: it must not stop the cursor."""
+    await indexed.execute("UPDATE chain.log SET data = '' WHERE kind = 'InferenceRequested'")
+    await world.post({2: DIGEST})
+    await world.mine(FINAL_BLOCKS)
+    await index_once(world, indexed)
+    await repaired(world, indexed)
+    assert await indexed.fetchval("SELECT status FROM chain.request WHERE id = 2") == "fulfilled"
+
+
+async def test_repair__while_the_tables_are_emptied__says_so(
+    world: World, indexed: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `rebuild` does, or a reorganisation after every look."""
+    look = Verifier._look
+
+    async def look_and_lose(verifier: Verifier, part: BlockRange) -> Any:
+        found = await look(verifier, part)
+        async with indexed.acquire() as connection, connection.transaction():
+            await empty_tables(connection)
+        return found
+
+    monkeypatch.setattr(Verifier, "_look", look_and_lose)
+    await indexed.execute("DELETE FROM chain.payment")
+    with pytest.raises(IndexMoves, match=r"blocks \d+ to \d+"):
+        await repaired(world, indexed)
 
 
 async def test_verify__does_not_ask_the_index_of_logs_that_may_have_fooled_us(

@@ -245,7 +245,8 @@ class EndpointPool:
     async def _probe_for_ever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._other_chain.wait(), self._probe_every_s)
+                async with asyncio.timeout(self._probe_every_s):
+                    await self._other_chain.wait()
             self._other_chain.clear()
             heads = await asyncio.gather(*(self._probe(member) for member in self._members))
             newest = max((head for head in heads if head is not None), default=0)

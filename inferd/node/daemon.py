@@ -106,7 +106,9 @@ async def _started(
 ) -> AsyncIterator[Node]:
     """Database, chain, keys, models, in this order; the API tells meanwhile that it starts."""
     async with contextlib.AsyncExitStack() as stack:
-        rpc = await stack.enter_async_context(Rpc(settings.rpc_urls, observer=count_call))
+        rpc = await stack.enter_async_context(
+            Rpc(settings.rpc_urls, send_urls=settings.rpc_send_urls, observer=count_call)
+        )
         database = Database(settings)
         stack.push_async_callback(database.leave)
         await database.prepare()

@@ -235,6 +235,7 @@ def settlement_settings(
     posting = settings.posting
     return SettlementSettings(
         poster_bps=facts.poster_bps,
+        pool_visible=not settings.rpc_send_urls,
         own_accounts=own,
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,

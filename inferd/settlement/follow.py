@@ -138,6 +138,7 @@ class Follower:
                 await self._close_mined(intent, receipt, sight, wanted=evidence.wanted)
             case Act.MARK_UNMINED, _:
                 await self._outbox.mark_unmined(intent.id)
+                self._sender.doubt(intent)
                 log.warning("unmined_by_reorg")
             case ((Act.SIGN | Act.BUMP | Act.CANCEL), _):
                 return await self._sign(intent, action.act, evidence, fees)
@@ -268,6 +269,9 @@ class Follower:
                 for tx_hash, receipt in evidence.receipts.items()
             },
             known=frozenset(evidence.known),
+            taken=frozenset()
+            if self._settings.pool_visible
+            else frozenset(a.hash for a in intent.attempts if self._sender.was_taken(a)),
             overdue=frozenset(overdue),
             refused=frozenset(
                 attempt.hash

@@ -99,6 +99,7 @@ class PausedReason(StrEnum):
     UNPROFITABLE = "unprofitable"
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
+    SIGNER_UNAVAILABLE = "signer_unavailable"
 
 
 @dataclass(slots=True)

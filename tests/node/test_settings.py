@@ -61,7 +61,8 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERD_RPC_SEND_URLS", '["https://relay.test/apikey"]')
     monkeypatch.setenv(
         "INFERD_REQUESTER",
-        '{"remote_signer_url": "https://user:hunter2@signer.test", "address": "0x%s"}' % ("ab" * 20),
+        '{"remote_signer_url": "https://user:hunter2@signer.test", "address": "0x%s"}'
+        % ("ab" * 20),
     )
     settings = load_settings()
     shown = json.dumps(printable(settings)) + repr(settings)

@@ -70,17 +70,13 @@ def checked(raw: bytes, asked: Mapping[str, Any], address: Address) -> SignedTx:
         v, r, s = (int(came[name]) for name in "vrs")
     except Exception:  # whatever a decoder says of foreign bytes
         raise NotWhatWasAsked("it cannot be read as a transaction") from None
-    wanted = {**asked, "to": to_canonical_address(asked["to"]), "accessList": ()}
-    for name in _FIELDS:
-        if _plain(came[name]) != _plain(wanted[name]):
-            raise NotWhatWasAsked(f"its {name} is another one")
     if v not in (0, 1) or not 0 < s <= _HALF_ORDER:
         raise NotWhatWasAsked("its signature is not canonical")
     transaction = DynamicFeeTransaction.from_dict(
         {**asked, "type": _TYPE, "accessList": (), "v": v, "r": r, "s": s}
     )
     if bytes([_TYPE]) + transaction.payload() != raw:
-        raise NotWhatWasAsked("its encoding is not canonical")
+        raise NotWhatWasAsked(_difference(came, asked))
     unsigned = DynamicFeeTransaction.from_dict({**asked, "type": _TYPE, "accessList": ()})
     try:
         key = Signature(vrs=(v, r, s)).recover_public_key_from_msg_hash(unsigned.hash())
@@ -89,6 +85,15 @@ def checked(raw: bytes, asked: Mapping[str, Any], address: Address) -> SignedTx:
     if key.to_canonical_address() != address:
         raise NotWhatWasAsked("another account signed it")
     return SignedTx(raw, Hash32(keccak(raw)))
+
+
+def _difference(came: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """In words, of two transactions that are not encoded alike."""
+    wanted = {**asked, "to": to_canonical_address(asked["to"]), "accessList": ()}
+    for name in _FIELDS:
+        if _plain(came[name]) != _plain(wanted[name]):
+            return f"its {name} is another one"
+    return "its encoding is another one"
 
 
 def _plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from eth_utils.address import to_canonical_address
 from indexer.types import Address
 from inferd.settlement.remote_signer import RemoteSigner
 from inferd.settlement.settings import PausedReason
+from tests.settlement.scripted import ScriptedRpc
 from tests.settlement.signer_server import SignerServer, signer_server
 from tests.settlement.world import ETHER, GWEI, World
 
@@ -109,11 +110,15 @@ async def test_a_hole_that_cannot_be_filled_stops_nothing_else(
     before = await world.index()
     await world.poster_transfer(0)
     await world.mine()
-    settlement = world.settlement()
+    rpc = ScriptedRpc(world.rpc)
+    settlement = world.settlement(rpc)
     await settlement.step(head := await world.index())
     server.silent = True
     await world.rpc.request("anvil_reorg", [head.number - before.number, []])
-    await world.tick(settlement, 5)
+    for _ in range(5):
+        looked = rpc.count("receipt")
+        await world.tick(settlement)
+        assert rpc.count("receipt") > looked, "the live intent was not followed"
     assert (await world.intents())[0]["state"] == "broadcast"
     server.silent = False
     await world.tick(settlement, 8)

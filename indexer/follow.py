@@ -26,7 +26,7 @@ from indexer.reorg.window import Known, reconcile
 from indexer.rpc.client import Rpc
 from indexer.rpc.heads import HeadsStatus, HeadTrigger
 from indexer.rpc.member import ChainIdentity
-from indexer.rpc.pool import EndpointStatus
+from indexer.rpc.status import EndpointStatus
 from indexer.rpc.types import Header, RpcError
 from indexer.status import IndexerStatus
 from indexer.store import CursorMoved, Position, Store

@@ -2,7 +2,7 @@
 
 from indexer.rpc.client import Rpc
 from indexer.rpc.member import CallRecord, ChainIdentity
-from indexer.rpc.pool import EndpointStatus
+from indexer.rpc.status import EndpointStatus
 from indexer.rpc.types import (
     FeeHistory,
     Header,

@@ -14,7 +14,9 @@ from indexer.rpc import wire
 from indexer.rpc.batches import BatchSize, batch_body, batch_parser
 from indexer.rpc.exchange import call_object, parser
 from indexer.rpc.member import ChainIdentity, Observer
-from indexer.rpc.pool import EndpointPool, EndpointStatus
+from indexer.rpc.pool import EndpointPool
+from indexer.rpc.relays import RelayPool
+from indexer.rpc.status import EndpointStatus
 from indexer.rpc.types import (
     FeeHistory,
     Header,
@@ -42,10 +44,19 @@ class Rpc:
     """
 
     def __init__(
-        self, urls: Sequence[str], *, timeout_s: float = 10.0, observer: Observer | None = None
+        self,
+        urls: Sequence[str],
+        *,
+        send_urls: Sequence[str] = (),
+        timeout_s: float = 10.0,
+        observer: Observer | None = None,
     ) -> None:
-        """`observer` is told of every exchange with an endpoint. Raises BadRpcUrl."""
+        """Signed transactions go to `send_urls` only, where there are any; all questions to `urls`.
+        `observer` is told of every exchange with an endpoint. Raises BadRpcUrl."""
         self._pool = EndpointPool(urls, timeout_s=timeout_s, observer=observer)
+        self._relays = (
+            RelayPool(send_urls, timeout_s=timeout_s, observer=observer) if send_urls else None
+        )
         self._batch_sizes: dict[str, BatchSize] = {}
         self._last_id = 0
 
@@ -62,6 +73,8 @@ class Rpc:
 
     async def close(self) -> None:
         await self._pool.close()
+        if self._relays is not None:
+            await self._relays.close()
 
     @property
     def endpoint(self) -> str:
@@ -69,13 +82,24 @@ class Rpc:
         return self._pool.current
 
     def endpoints(self) -> tuple[EndpointStatus, ...]:
-        """What is known of each, in the order they were given."""
-        return self._pool.snapshot()
+        """What is known of each, in the order they were given, those that are sent to last."""
+        relays = self._relays.snapshot() if self._relays is not None else ()
+        return self._pool.snapshot() + relays
 
     def expect(self, identity: ChainIdentity) -> None:
         """From now on each endpoint shows that it serves this chain before it is used, and again
         after every trouble; one that does not is put aside for a minute."""
         self._pool.expect(identity)
+        if self._relays is not None:
+            self._relays.expect(identity)
+
+    async def check_relays(self) -> None:
+        """Asks those that transactions are sent to for their chain, where there are any.
+
+        Raises WrongChain where all of them serve another one; one that is away is only logged.
+        """
+        if self._relays is not None:
+            await self._relays.check()
 
     def doubt(self) -> None:
         """What the endpoint in use said does not fit: its chain is checked before the next call."""
@@ -206,7 +230,12 @@ class Rpc:
     async def send_raw_transaction(self, raw: bytes) -> Hash32:
         """Sends signed bytes. After a failover the same bytes may reach two nodes: the second
         then answers with RpcError "already known", which is success."""
-        return await self._call("eth_sendRawTransaction", [wire.to_hex(raw)], wire.parse_hash)
+        method, params = "eth_sendRawTransaction", [wire.to_hex(raw)]
+        if self._relays is None:
+            return await self._call(method, params, wire.parse_hash)
+        call_id = self._reserve_ids(1)
+        body = msgspec.json.encode(call_object(call_id, method, params))
+        return await self._relays.send(body, parser(call_id, wire.parse_hash))
 
     async def receipt(self, tx_hash: Hash32) -> Receipt | None:
         """None while the transaction is not mined."""

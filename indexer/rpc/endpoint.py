@@ -19,7 +19,6 @@ from indexer.rpc.types import (
 from indexer.rpc.url import EndpointUrl
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-_HELP = "start the node, or correct `rpc_urls`; inferd goes on by itself once an endpoint answers"
 _CHUNK_BYTES = 256 * 1024
 _MAX_RETRY_AFTER_S = 300.0
 _STALE = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
@@ -30,10 +29,16 @@ class Endpoint:
     """Posts bodies to one URL. Only `shown` (scheme://host:port) may appear in any text."""
 
     def __init__(
-        self, url: str, *, timeout_s: float, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        setting: str = "rpc_urls",
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        """Raises BadRpcUrl."""
-        self._url = EndpointUrl(url, schemes=("http", "https"), setting="rpc_urls")
+        """`setting` is what names it, for errors. Raises BadRpcUrl."""
+        self._url = EndpointUrl(url, schemes=("http", "https"), setting=setting)
+        self.setting = setting
         self.shown = self._url.shown
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
@@ -78,7 +83,7 @@ class Endpoint:
         if 400 <= status < 500 and answer.lstrip()[:1] in {b"{", b"["}:
             return answer  # Some nodes send their error objects under an HTTP error.
         kind = RpcServerFault if status >= 500 else RpcUnreachable
-        raise kind(f"{self.shown} answers with HTTP {status}", help_text=_HELP)
+        raise kind(f"{self.shown} answers with HTTP {status}", help_text=self._help)
 
     async def _bounded(self, response: aiohttp.ClientResponse) -> bytes:
         if (response.content_length or 0) > self._max_answer_bytes:
@@ -101,13 +106,20 @@ class Endpoint:
         """The error for an endpoint that wants fewer calls, in its own words."""
         return RpcRateLimited(
             f"{self.shown} asks for fewer calls ({self.without_secrets(what)})",
-            help_text="add endpoints to `rpc_urls`, or use one with a higher limit",
+            help_text=f"add endpoints to `{self.setting}`, or use one with a higher limit",
             retry_after_s=retry_after_s,
         )
 
     def without_secrets(self, text: str) -> str:
         """The node's own text, short, and without what our URL keeps secret."""
         return self._url.without_secrets(text)
+
+    @property
+    def _help(self) -> str:
+        return (
+            f"start the node, or correct `{self.setting}`; inferd goes on by itself once an"
+            " endpoint answers"
+        )
 
     def _too_large(self) -> RpcAnswerTooLarge:
         return RpcAnswerTooLarge(
@@ -118,11 +130,11 @@ class Endpoint:
     def _translated(self, error: Exception) -> RpcUnreachable:
         if isinstance(error, TimeoutError):
             return RpcTimeout(
-                f"{self.shown} does not answer within {self._timeout_s:g} s", help_text=_HELP
+                f"{self.shown} does not answer within {self._timeout_s:g} s", help_text=self._help
             )
         return RpcUnreachable(
             f"{self.shown} does not answer: {self.without_secrets(words_of(error))}",
-            help_text=_HELP,
+            help_text=self._help,
         )
 
     def _open_session(self) -> aiohttp.ClientSession:

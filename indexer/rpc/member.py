@@ -57,7 +57,9 @@ Observer = Callable[[CallRecord], None]
 class Member:
     """Errors of the exchange change its health and propagate."""
 
-    def __init__(self, label: str, endpoint: Endpoint, patience_s: float) -> None:
+    def __init__(
+        self, label: str, endpoint: Endpoint, patience_s: float, *, only_sends: bool = False
+    ) -> None:
         self.label = label
         """Unlike any other in the pool: two URLs may differ only in what must not be shown."""
         self.endpoint = endpoint
@@ -68,6 +70,8 @@ class Member:
         """Why it is put aside."""
         self.observer: Observer | None = None
         self._patience_s = patience_s
+        self._only_sends = only_sends
+        """Whether it is only sent to: then it need not know any other method."""
         self._quiet_until_s = 0.0
         self._verified: ChainIdentity | None = None
         self._verified_connections = 0
@@ -128,8 +132,8 @@ class Member:
         """Makes sure that it serves this chain, if that is not known since the last trouble and the
         last connection: a node that is started anew between two calls fails none of them.
 
-        A node that has pruned its first block proves nothing by it and is believed. Raises
-        WrongChain, and what `exchange` raises.
+        A node that has pruned its first block proves nothing by it and is believed, as is one that
+        is only sent to and does not know the method. Raises WrongChain, and what `exchange` raises.
         """
         if self._is_verified(identity):
             return
@@ -138,15 +142,17 @@ class Member:
                 return
             if self.is_aside and self.wrong_chain is not None:
                 raise self.wrong_chain  # Who asked at the same time has just found out.
-            chain_id = await self._ask("eth_chainId", (), wire.parse_quantity)
+            chain_id = await self._shown("eth_chainId", (), wire.parse_quantity)
             wrong = None
-            if chain_id != identity.chain_id:
+            if chain_id is not None and chain_id != identity.chain_id:
                 wrong = (
                     f"{self.label} serves chain {chain_id}, and the deployment is on chain"
                     f" {identity.chain_id}"
                 )
             else:
-                genesis = await self._ask("eth_getBlockByNumber", ("0x0", False), wire.parse_header)
+                genesis = await self._shown(
+                    "eth_getBlockByNumber", ("0x0", False), wire.parse_header
+                )
                 if genesis is not None and genesis.hash != identity.genesis_hash:
                     wrong = (
                         f"{self.label} serves another chain with the same chain id {chain_id}:"
@@ -174,6 +180,18 @@ class Member:
         self._passed_over_until_s = time.monotonic() + rest_s
         self.health.failed(time.monotonic(), jitter=0.0, at_least_s=rest_s)
         self.last_error = why
+
+    async def _shown(
+        self, method: str, params: Sequence[Any], parse: Callable[[msgspec.Raw], T]
+    ) -> T | None:
+        """None where one that is only sent to refuses the question."""
+        if not self._only_sends:
+            return await self._ask(method, params, parse)
+        body = msgspec.json.encode(call_object(0, method, params))
+        try:
+            return await self.exchange(method, body, parser(0, parse))
+        except RpcError:
+            return None
 
     async def _ask(
         self, method: str, params: Sequence[Any], parse: Callable[[msgspec.Raw], T]
@@ -217,8 +235,30 @@ class Member:
             log.warning("endpoint_put_aside", endpoint=self.label, because=why)
         self.wrong_chain = WrongChain(
             why,
-            help_text="correct `rpc_urls` or `deployment_file`; a development chain that was"
-            " started anew needs a new deployment (`inferd deploy`)",
+            help_text=f"correct `{self.endpoint.setting}` or `deployment_file`; a development chain"
+            " that was started anew needs a new deployment (`inferd deploy`)",
         )
         self._aside_until_s = time.monotonic() + _ASIDE_S
         return self.wrong_chain
+
+
+def open_members(
+    urls: Sequence[str],
+    *,
+    timeout_s: float,
+    observer: Observer | None,
+    setting: str,
+    only_sends: bool = False,
+) -> list[Member]:
+    """One for each URL, in their order, each with a label of its own. Raises BadRpcUrl."""
+    members: list[Member] = []
+    for url in urls:
+        endpoint = Endpoint(url, timeout_s=timeout_s, setting=setting)
+        same = sum(member.endpoint.shown == endpoint.shown for member in members)
+        label = (
+            endpoint.shown + (" sends" if only_sends else "") + (f" ({same + 1})" if same else "")
+        )
+        member = Member(label, endpoint, timeout_s, only_sends=only_sends)
+        member.observer = observer
+        members.append(member)
+    return members

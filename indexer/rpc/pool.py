@@ -7,16 +7,16 @@ import contextlib
 import time
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 
 from indexer.errors import BadRpcUrl, OperatorError, RpcUnreachable, WrongChain
-from indexer.rpc.endpoint import Endpoint
 from indexer.rpc.exchange import Parse
 from indexer.rpc.health import Standing, order
-from indexer.rpc.member import ChainIdentity, Member, Observer
+from indexer.rpc.member import ChainIdentity, Member, Observer, open_members
+from indexer.rpc.status import EndpointStatus, status_of
+from indexer.rpc.trouble import none_answered
 from indexer.rpc.types import RpcAnswerTooLarge, RpcError
 from indexer.together import end
 
@@ -26,27 +26,6 @@ _PROBE_EVERY_S = 10.0
 _PASSED_OVER_S = 60.0
 
 log = structlog.get_logger("indexer")
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointStatus:
-    """What is known of one endpoint."""
-
-    endpoint: str
-    """scheme://host:port; a number is added where two are the same."""
-    state: str
-    """in_use, ready, resting, rate_limited or wrong_chain."""
-    reason: str | None
-    """Its last failure, while that is the last thing it did; or why it is put aside."""
-    latency_ms: float | None
-    """Moving average of small calls; None before the first."""
-    error_rate: float
-    """Moving average, 0 to 1."""
-    head: int | None
-    lag_blocks: int
-    """Behind the newest block of all, when they were last asked together."""
-    calls_per_s: float | None
-    """What its refusals have taught; None without a limit."""
 
 
 class EndpointPool:
@@ -68,14 +47,9 @@ class EndpointPool:
         """Raises BadRpcUrl."""
         if not urls:
             raise BadRpcUrl("there is no RPC endpoint", help_text="name at least one in `rpc_urls`")
-        self._members: list[Member] = []
-        for url in urls:
-            endpoint = Endpoint(url, timeout_s=timeout_s)
-            same = sum(member.endpoint.shown == endpoint.shown for member in self._members)
-            label = f"{endpoint.shown} ({same + 1})" if same else endpoint.shown
-            self._members.append(Member(label, endpoint, patience_s=timeout_s))
-        for member in self._members:
-            member.observer = observer
+        self._members = open_members(
+            urls, timeout_s=timeout_s, observer=observer, setting="rpc_urls"
+        )
         self._current = 0
         self._chosen_at_s = time.monotonic()
         self._identity: ChainIdentity | None = None
@@ -165,11 +139,7 @@ class EndpointPool:
                 return value
         if not failures:
             raise wrong[0]
-        # The kind is that of the last; what to do about it depends on all of them.
-        last = failures[-1]
-        last.message = "; ".join(error.message for error in (*wrong, *failures))
-        last.args = (last.message,)
-        raise last
+        raise none_answered(wrong, failures)
 
     async def _ask(
         self, member: Member, method: str, body: bytes, parse: Parse[T], calls: int
@@ -186,30 +156,9 @@ class EndpointPool:
 
     def snapshot(self) -> tuple[EndpointStatus, ...]:
         """All endpoints, in the order of the settings."""
-        return tuple(self._status(index) for index in range(len(self._members)))
-
-    def _status(self, index: int) -> EndpointStatus:
-        member = self._members[index]
-        health = member.health
-        if member.wrong_chain is not None:
-            state = "wrong_chain"
-        elif index == self._current:
-            state = "in_use"
-        elif member.wait_s() > 0:
-            state = "rate_limited"
-        else:
-            # Its rest may be over: it is ready when it has answered again.
-            state = "resting" if member.last_error else "ready"
-        reason = member.wrong_chain.message if member.wrong_chain else member.last_error
-        return EndpointStatus(
-            endpoint=member.label,
-            state=state,
-            reason=reason,
-            latency_ms=None if health.latency_s is None else 1_000 * health.latency_s,
-            error_rate=health.error_rate,
-            head=health.head,
-            lag_blocks=health.lag_blocks,
-            calls_per_s=member.bucket.per_s,
+        return tuple(
+            status_of(member, in_use=index == self._current)
+            for index, member in enumerate(self._members)
         )
 
     def _order(self) -> list[int]:

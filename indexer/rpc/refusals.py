@@ -22,6 +22,8 @@ _FRAGMENTS: tuple[tuple[str, SendError], ...] = (
     ("already known", SendError.ALREADY_KNOWN),  # geth, reth, erigon, besu
     ("already imported", SendError.ALREADY_KNOWN),  # anvil
     ("alreadyknown", SendError.ALREADY_KNOWN),  # nethermind
+    ("existing tx with same hash", SendError.ALREADY_KNOWN),  # erigon
+    ("existing txn with same hash", SendError.ALREADY_KNOWN),  # erigon
     ("known transaction", SendError.ALREADY_KNOWN),  # besu, old geth; see _NOT_KNOWN
     ("replacement transaction underpriced", SendError.REPLACEMENT_UNDERPRICED),  # geth, reth, anvil
     ("replacementnotallowed", SendError.REPLACEMENT_UNDERPRICED),  # nethermind
@@ -34,13 +36,20 @@ _FRAGMENTS: tuple[tuple[str, SendError], ...] = (
     ("nonce is too high", SendError.NONCE_TOO_HIGH),
     ("noncegap", SendError.NONCE_TOO_HIGH),  # nethermind
     ("noncetoofarinthefuture", SendError.NONCE_TOO_HIGH),  # nethermind
+    ("noncetoofarinfuture", SendError.NONCE_TOO_HIGH),  # nethermind
+    ("nonce too far in future", SendError.NONCE_TOO_HIGH),  # nethermind
     ("too far in the future", SendError.NONCE_TOO_HIGH),  # besu
+    ("too distant from current sender nonce", SendError.NONCE_TOO_HIGH),  # besu
+    ("transaction with a lower nonce exists", SendError.NONCE_TOO_HIGH),  # besu
+    ("future transaction tries to replace pending", SendError.NONCE_TOO_HIGH),  # geth
     ("exceeds next nonce", SendError.NONCE_TOO_HIGH),
     ("insufficient funds", SendError.INSUFFICIENT_FUNDS),  # geth, reth, anvil, erigon
     ("insufficientfunds", SendError.INSUFFICIENT_FUNDS),  # nethermind
     ("upfront cost exceeds account balance", SendError.INSUFFICIENT_FUNDS),  # besu
     ("less than block base fee", SendError.UNDERPRICED),  # geth, reth, anvil
-    ("transaction underpriced", SendError.UNDERPRICED),  # geth, reth
+    ("underpriced", SendError.UNDERPRICED),  # geth, reth, erigon
+    ("below minimum required priority fee", SendError.UNDERPRICED),  # reth
+    ("below current base fee", SendError.UNDERPRICED),  # besu
     ("fee too low", SendError.UNDERPRICED),  # erigon
     ("feetoolow", SendError.UNDERPRICED),  # nethermind
     ("below configured minimum", SendError.UNDERPRICED),  # besu

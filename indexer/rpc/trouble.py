@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import aiohttp
+
+from indexer.errors import OperatorError, RpcUnreachable
 
 
 def words_of(error: Exception) -> str:
@@ -19,3 +22,17 @@ def words_of(error: Exception) -> str:
         if text:
             return text
     return type(error).__name__
+
+
+def none_answered(
+    others: Sequence[OperatorError], failures: Sequence[RpcUnreachable]
+) -> RpcUnreachable:
+    """The error of a question that nobody answered. `failures` are not empty; `others` are of
+    endpoints that were not asked.
+
+    Its kind is that of the last failure; what to do about it depends on all of them.
+    """
+    last = failures[-1]
+    last.message = "; ".join(error.message for error in (*others, *failures))
+    last.args = (last.message,)
+    return last

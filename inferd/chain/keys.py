@@ -1,5 +1,7 @@
 """Where a key comes from, and the account it opens.
 
+At a remote signer it is opened by nobody here: inferd.settlement.remote_signer asks for signatures.
+
 A raw key is taken on development chains only; the chain's own public accounts likewise.
 """
 
@@ -8,9 +10,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 import structlog
-from eth_utils.address import to_canonical_address
+from eth_utils.address import is_address, is_hex_address, to_canonical_address
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from indexer.errors import OperatorError
@@ -32,7 +35,8 @@ class BadKey(OperatorError):
 
 
 class KeySource(BaseModel):
-    """One of: a keystore v3 file with a password file, a raw key, an account of anvil.toml."""
+    """One of: a keystore v3 file with a password file, a raw key, an account of anvil.toml, an
+    account of a remote signer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,12 +48,25 @@ class KeySource(BaseModel):
     """From the environment, on development chains."""
     dev_account: int | None = Field(None, ge=0)
     """Index of one of anvil.toml's accounts, on development chains."""
+    remote_signer_url: SecretStr | None = None
+    """An http:// or https:// endpoint that answers `eth_signTransaction`, as web3signer does. For
+    the poster only."""
+    address: str | None = None
+    """The account that the remote signer signs for."""
 
     @model_validator(mode="after")
     def _one_source(self) -> KeySource:
-        given = [self.keystore, self.raw, self.dev_account]
+        given = [self.keystore, self.raw, self.dev_account, self.remote_signer_url]
         if sum(value is not None for value in given) != 1:
-            raise ValueError("give exactly one of keystore, dev_account or raw")
+            raise ValueError("give exactly one of keystore, dev_account, remote_signer_url or raw")
+        if (self.remote_signer_url is None) != (self.address is None):
+            raise ValueError("remote_signer_url and address go together")
+        if self.remote_signer_url is not None:
+            _check_signer_url(self.remote_signer_url.get_secret_value())
+        if self.address is not None and not (
+            is_hex_address(self.address) and is_address(self.address)
+        ):
+            raise ValueError("address is not 0x and 40 hex digits, or its checksum is wrong")
         if (self.keystore is None) != (self.password_file is None):
             raise ValueError("keystore and password_file go together")
         return self
@@ -60,6 +77,11 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
 
     Raises BadKey.
     """
+    if source.remote_signer_url is not None:
+        raise BadKey(
+            f"the {use} key is at a remote signer, and this needs it in its own process",
+            help_text="only the daemon's posts can be signed elsewhere: name a `keystore` for this",
+        )
     if source.keystore is not None and source.password_file is not None:
         return _from_keystore(source.keystore, source.password_file, use)
     if chain_id not in DEVELOPMENT_CHAIN_IDS:
@@ -69,7 +91,7 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
         )
     if source.raw is not None:
         try:
-            account: LocalAccount = _accounts().from_key(source.raw.get_secret_value())
+            account: LocalAccount = accounts().from_key(source.raw.get_secret_value())
         except Exception:  # its text may hold the key
             raise BadKey(
                 f"the {use} key is not 32 bytes of hex", help_text="correct the variable"
@@ -81,6 +103,8 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
 
 def address_of(source: KeySource, chain_id: int, *, use: str) -> Address:
     """The account's address; a keystore is not decrypted for it. Raises BadKey."""
+    if source.address is not None:
+        return Address(to_canonical_address(source.address))
     if source.keystore is None:
         return Address(to_canonical_address(open_account(source, chain_id, use=use).address))
     try:
@@ -98,6 +122,16 @@ def address_of(source: KeySource, chain_id: int, *, use: str) -> Address:
         ) from None
 
 
+def _check_signer_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("remote_signer_url is no http:// or https:// URL with a host")
+
+
 def _from_keystore(keystore: Path, password_file: Path, use: str) -> LocalAccount:
     try:
         encrypted = json.loads(keystore.read_text())
@@ -110,20 +144,21 @@ def _from_keystore(keystore: Path, password_file: Path, use: str) -> LocalAccoun
     except ValueError:
         raise BadKey(
             f"{keystore} is not a keystore file of version 3",
-            help_text="make one with any Ethereum wallet that exports keystore v3",
+            help_text="make one with `inferd key new` or `inferd key import`",
         ) from None
     try:
-        private_key = _accounts().decrypt(encrypted, password)
+        private_key = accounts().decrypt(encrypted, password)
     except Exception as error:  # its text or context may hold the password
         what = "the password is wrong" if "MAC" in str(error) else "it is no keystore of version 3"
         raise BadKey(
             f"{keystore} does not open: {what}", help_text=f"look at it and at {password_file}"
         ) from None
-    opened: LocalAccount = _accounts().from_key(private_key)
+    opened: LocalAccount = accounts().from_key(private_key)
     return opened
 
 
-def _accounts() -> Any:
+def accounts() -> Any:
+    """eth_account's Account."""
     from eth_account import Account  # noqa: PLC0415 - takes a second to load
 
     return Account

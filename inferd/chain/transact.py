@@ -53,6 +53,9 @@ class Sender:
     account: LocalAccount
     chain_id: int
     _nonce: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
+    _under_way: set[int] = field(default_factory=set, repr=False, compare=False)
+    """Nonces that were taken and not seen mined: the endpoint that is read may know nothing of
+    them, as it lags or is not the one that took them."""
 
     @property
     def address(self) -> Address:
@@ -72,10 +75,15 @@ class Sender:
         """
         end_s = time.monotonic() + timeout_s
         async with self._nonce:
-            signed = self.account.sign_transaction(await self._fill(to, data, value_wei))
+            transaction = await self._fill(to, data, value_wei)
+            signed = self.account.sign_transaction(transaction)
             tx_hash, raw = Hash32(bytes(signed.hash)), bytes(signed.raw_transaction)
             await self._until_taken(tx_hash, raw, end_s)
-        receipt = await self._until_mined(tx_hash, end_s)
+            self._under_way.add(transaction["nonce"])
+        try:
+            receipt = await self._until_mined(tx_hash, end_s)
+        finally:
+            self._under_way.discard(transaction["nonce"])
         if not receipt.succeeded:
             raise TransactionRefused(
                 f"transaction 0x{tx_hash.hex()} was mined and reverted",
@@ -108,6 +116,10 @@ class Sender:
                 elif not unanswered:
                     raise refusal(error, tx_hash) from error
             await _pause(end_s, tx_hash, "may have been sent and was")
+
+    async def _next_nonce(self) -> int:
+        shown = await self.rpc.nonce(self.address, "pending")
+        return max(shown, *(nonce + 1 for nonce in self._under_way), 0)
 
     async def _is_mined(self, tx_hash: Hash32) -> bool:
         with contextlib.suppress(RpcUnreachable, RpcError):
@@ -142,7 +154,7 @@ class Sender:
         transaction: dict[str, Any] = {
             "type": 2,
             "chainId": self.chain_id,
-            "nonce": await self.rpc.nonce(self.address, "pending"),
+            "nonce": await self._next_nonce(),
             "gas": gas_limit,
             "maxFeePerGas": max_fee_wei,
             "maxPriorityFeePerGas": tip_wei,

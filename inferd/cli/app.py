@@ -21,6 +21,7 @@ from inferd.cli import (
     dispute,
     fees,
     index,
+    key,
     local_chain,
     result,
     state,
@@ -78,6 +79,7 @@ def inferd(
 
 for commands in (
     local_chain,
+    key,
     contracts,
     worker,
     daemon,

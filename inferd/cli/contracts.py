@@ -156,7 +156,7 @@ async def _deploy(session: Session, terms: DeploymentTerms, *, force: bool) -> D
     settings = session.settings
     place = settings.deployment_file
     _refuse_unwritable(place)
-    async with Rpc(settings.rpc_urls) as rpc:
+    async with Rpc(settings.rpc_urls, send_urls=settings.rpc_send_urls) as rpc:
         chain_id = await rpc.chain_id()
         if place.exists() and not force:
             await _refuse_to_replace(rpc, chain_id, place)

@@ -63,7 +63,8 @@ class DeployedChain:
 async def deployed_chain(session: Session) -> AsyncIterator[DeployedChain]:
     """Raises BadSettings, BadDeploymentFile, WrongChain, NoContractCode, RpcUnreachable."""
     deployment = session.deployment
-    async with Rpc(session.settings.rpc_urls) as rpc:
+    settings = session.settings
+    async with Rpc(settings.rpc_urls, send_urls=settings.rpc_send_urls) as rpc:
         await check_chain(rpc, deployment)
         yield DeployedChain(rpc, deployment.contracts)
 

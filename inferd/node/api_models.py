@@ -154,7 +154,7 @@ class IndexView(_View):
     range_blocks: int = 0
     """How many blocks the backfill asks for at once; 0 before it has begun."""
     endpoints: list[EndpointView] = []
-    """Those of `rpc_urls` in their order, then the websocket in use."""
+    """Those of `rpc_urls` in their order, those of `rpc_send_urls`, then the websocket in use."""
     rechecked: int | None
     """The newest final block that was compared with the chain once more."""
     repaired_blocks: int

@@ -19,13 +19,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import structlog
-from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from indexer.database import AWAY, CONNECTION_LOST, Pool, open_pool
 from indexer.errors import DatabaseUnreachable, ExitCode, RpcUnreachable, TemporaryError
 from indexer.rpc import Rpc, RpcError
-from inferd.chain.keys import open_account
 from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
 from inferd.node.crew import Crew, hired
@@ -33,6 +31,7 @@ from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
+from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session
@@ -41,6 +40,7 @@ from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.protocol.deployment import Deployment, load_deployment
+from inferd.settlement.keys import TransactionSigner
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
@@ -106,13 +106,15 @@ async def _started(
 ) -> AsyncIterator[Node]:
     """Database, chain, keys, models, in this order; the API tells meanwhile that it starts."""
     async with contextlib.AsyncExitStack() as stack:
-        rpc = await stack.enter_async_context(Rpc(settings.rpc_urls, observer=count_call))
+        rpc = await stack.enter_async_context(
+            Rpc(settings.rpc_urls, send_urls=settings.rpc_send_urls, observer=count_call)
+        )
         database = Database(settings)
         stack.push_async_callback(database.leave)
         await database.prepare()
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
-        poster = open_account(settings.poster, chain_id, use="poster")
+        poster = await stack.enter_async_context(opened_poster(settings.poster, chain_id))
         crew = await stack.enter_async_context(hired(settings, deployment.contracts))
         yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
 
@@ -126,7 +128,7 @@ class Node:
     rpc: Rpc
     database: Database
     facts: ChainFacts
-    poster: LocalAccount
+    poster: TransactionSigner
     crew: Crew
     api: ApiState
 

@@ -44,6 +44,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "The endpoint refuses the poster's transactions ({detail}); results wait.",
         "Look at what it says; the node tries again with each block.",
     ),
+    "signer_unavailable": (
+        "Nothing can be signed ({detail}); computing goes on, posting has stopped.",
+        "Look at the remote signer; posting resumes by itself.",
+    ),
     "no_workers": (
         "No worker is registered, enabled and staked on chain.",
         "Run `inferd worker register`.",

@@ -26,6 +26,7 @@ def node_migrations() -> tuple[Migration, ...]:
 async def inspect_chain(rpc: Rpc, deployment: Deployment) -> ChainFacts:
     """Raises WrongChain, NoContractCode, RpcUnreachable."""
     await check_chain(rpc, deployment)
+    await rpc.check_relays()
     (poster_bps,) = await read_view(
         rpc, deployment.contracts.requests, "InferenceRequests", "posterBps"
     )

@@ -48,7 +48,7 @@ _SETTINGS = """In `inferd.toml` by these names, or in the environment by the var
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
 _WORKERS = "Each `[[workers]]` section."
-_KEYS = "Exactly one of `keystore`, `raw` and `dev_account`."
+_KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
 
 

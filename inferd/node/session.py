@@ -29,7 +29,6 @@ from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
 from inferd.protocol.deployment import Deployment
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
@@ -51,7 +50,7 @@ class Session:
         self._node = node
         self._db = db
         self._leadership = leadership
-        signer = LocalSigner(node.poster)
+        signer = node.poster
         self._round_bell, self._settle_bell = Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
@@ -235,6 +234,7 @@ def settlement_settings(
     posting = settings.posting
     return SettlementSettings(
         poster_bps=facts.poster_bps,
+        pool_visible=not settings.rpc_send_urls,
         own_accounts=own,
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,

@@ -163,6 +163,9 @@ class Settings(BaseSettings):
     rpc_ws_urls: tuple[str, ...] = ()
     """Websocket endpoints that tell of new blocks: the first that works is used, only to look at
     the head at once instead of after `index.poll_interval_s`."""
+    rpc_send_urls: tuple[str, ...] = ()
+    """Where signed transactions go instead of `rpc_urls`: private relays, a sequencer, a node of
+    your own. The first that takes one is enough; none of them is read."""
     deployment_file: Path = Path("deployment.json")
     """Which contracts, on which chain, from which block; `inferd deploy` writes it."""
     database_url: SecretStr | None = None
@@ -199,7 +202,7 @@ class Settings(BaseSettings):
         policy_named(scheduling.policy)
         return scheduling
 
-    @field_validator("rpc_urls", "rpc_ws_urls")
+    @field_validator("rpc_urls", "rpc_ws_urls", "rpc_send_urls")
     @classmethod
     def _readable_urls(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         schemes = ("ws", "wss") if info.field_name == "rpc_ws_urls" else ("http", "https")
@@ -313,8 +316,8 @@ def find_settings_file() -> Path | None:
 def printable(settings: Settings) -> dict[str, Any]:
     """The configuration as JSON values, without passwords and keys."""
     shown = settings.model_dump(mode="json")
-    shown["rpc_urls"] = [without_credentials(url) for url in settings.rpc_urls]
-    shown["rpc_ws_urls"] = [without_credentials(url) for url in settings.rpc_ws_urls]
+    for name in ("rpc_urls", "rpc_ws_urls", "rpc_send_urls"):
+        shown[name] = [without_credentials(url) for url in getattr(settings, name)]
     shown["node_url"] = without_credentials(settings.node_url)
     if settings.database_url is not None:
         shown["database_url"] = without_credentials(settings.database_url.get_secret_value())

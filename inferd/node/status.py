@@ -68,6 +68,7 @@ class StatusReader:
             PausedReason.INSUFFICIENT_FUNDS: f"it holds {settlement.balance_wei} wei",
             PausedReason.GAS_PRICE_OVER_CAP: settlement.posting,
             PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
+            PausedReason.SIGNER_UNAVAILABLE: settlement.last_error or "see the log",
         }
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)

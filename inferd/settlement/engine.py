@@ -15,7 +15,7 @@ from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.gaps import GapFiller
-from inferd.settlement.keys import TransactionSigner
+from inferd.settlement.keys import SignerTrouble, TransactionSigner
 from inferd.settlement.launch import Launcher
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
@@ -80,7 +80,8 @@ class Settlement:
     async def step(self, head: BlockRef) -> None:
         """Once per block, when its rows are committed, and again when results become ready.
 
-        Trouble with the endpoint is recorded in `status` and met again by the next step.
+        Trouble with the endpoint or the signer is recorded in `status` and met again by the next
+        step.
         Database errors, and what the fence raises, propagate.
         """
         async with self._stepping:
@@ -92,6 +93,10 @@ class Settlement:
                 self.status.last_error = str(error)
                 self.status.noticed = self.status.noticed or PausedReason.RPC_TROUBLE
                 _log.warning("endpoint_trouble", block=head.number, error=str(error))
+            except SignerTrouble as error:
+                self.status.last_error = error.message
+                self.status.noticed = PausedReason.SIGNER_UNAVAILABLE
+                _log.warning("signer_unavailable", block=head.number, error=error.message)
             self.status.paused_reason = self.status.noticed
 
     async def gas_model(self) -> GasModel:
@@ -111,6 +116,8 @@ class Settlement:
         waiting = [intent for intent in live if intent.state in _UNMINED]
         self.status.in_flight = len(waiting)
         slots = settings.max_in_flight - len(waiting)
+        if self.status.noticed is PausedReason.SIGNER_UNAVAILABLE:
+            slots = 0  # What would be planned now could not be signed.
         stalled = [i for i in waiting if i.state is IntentState.SIGNED]
         if stalled:
             # What comes later cannot be mined before it: no new nonces behind it.

@@ -13,6 +13,7 @@ from indexer.rpc.refusals import SendError
 from indexer.types import Contracts
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
 from inferd.settlement.fees import Fees, first_fees, replacement_fees
+from inferd.settlement.keys import SignerTrouble
 from inferd.settlement.launch import Launcher, gas_cap
 from inferd.settlement.outbox import GasObservation, ItemKey, Outbox
 from inferd.settlement.receipts import (
@@ -56,6 +57,8 @@ class _Evidence:
     reachable: bool
     noop: Payload | None
     """What can be signed for the nonce instead; only looked for where it may be needed."""
+    signer_away: bool = False
+    """Nothing can be signed at this step: what is signed already has to do."""
 
 
 class Follower:
@@ -138,9 +141,17 @@ class Follower:
                 await self._close_mined(intent, receipt, sight, wanted=evidence.wanted)
             case Act.MARK_UNMINED, _:
                 await self._outbox.mark_unmined(intent.id)
+                self._sender.doubt(intent)
                 log.warning("unmined_by_reorg")
             case ((Act.SIGN | Act.BUMP | Act.CANCEL), _):
-                return await self._sign(intent, action.act, evidence, fees)
+                try:
+                    return await self._sign(intent, action.act, evidence, fees)
+                except SignerTrouble as error:
+                    self._status.noticed = PausedReason.SIGNER_UNAVAILABLE
+                    self._status.last_error = error.message
+                    log.warning("signer_unavailable", act=action.act.value, error=error.message)
+                    evidence.signer_away = True
+                    return bool(intent.attempts)
             case ((Act.REPLAN | Act.ABANDON), _):
                 outcome = "nonce_taken" if intent.attempts else "not_sent"
                 if action.act is Act.ABANDON:
@@ -245,9 +256,11 @@ class Follower:
         free_wei = sight.free_wei
         newest = intent.attempts[-1] if intent.attempts else None
         next_gas = newest.gas_limit if newest is not None else intent.gas_limit
+        if evidence.signer_away:
+            fees = None
         next_pays = fees is not None and fees.max_fee_wei * next_gas <= free_wei
         can_cancel = False
-        if newest is not None and evidence.noop is not None:
+        if newest is not None and evidence.noop is not None and not evidence.signer_away:
             offered = _cancelling_fees(fees, newest)
             can_cancel = (
                 evidence.noop.calldata not in newest.raw
@@ -268,6 +281,9 @@ class Follower:
                 for tx_hash, receipt in evidence.receipts.items()
             },
             known=frozenset(evidence.known),
+            taken=frozenset()
+            if self._settings.pool_visible
+            else frozenset(a.hash for a in intent.attempts if self._sender.was_taken(a)),
             overdue=frozenset(overdue),
             refused=frozenset(
                 attempt.hash

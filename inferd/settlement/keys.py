@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
+from indexer.errors import TemporaryError
 from indexer.types import Address, Hash32
+
+
+class SignerTrouble(TemporaryError):
+    """Nothing can be signed now. Whoever asked has signed nothing, and asks again later."""
+
+    code: ClassVar[str] = "signer_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class TransactionSigner(Protocol):
     def address(self) -> Address: ...
 
     async def sign(self, transaction: Mapping[str, Any]) -> SignedTx:
-        """Signs an EIP-1559 transaction in web3's field names."""
+        """Signs an EIP-1559 transaction in web3's field names. Raises SignerTrouble."""
         ...
 
 

@@ -6,6 +6,7 @@ bytes are sent again, and the same nonce is never signed for anything else but i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
-from inferd.settlement.keys import SignedTx
+from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import IntentState
 
 ItemKey = tuple[int, Commitment]
+
+SIGN_WITHIN_S = 6.0
+"""How long a signer may hold up the transaction in which a nonce is reserved."""
 
 
 class AlreadyLive(Exception):
@@ -97,7 +101,7 @@ class Outbox(IntentReader):
         """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
 
         Signing is inside the transaction: where it fails, nothing is reserved.
-        Raises NotPlanned.
+        Raises NotPlanned, and SignerTrouble as `sign` does or where it takes too long.
         """
         async with self._transaction() as connection:
             await connection.execute(
@@ -113,7 +117,7 @@ class Outbox(IntentReader):
                 self._sender,
             )
             nonce = max(next_nonce, chain_nonce) if hole is None else hole
-            signed = await sign(nonce)
+            signed = await _within(sign(nonce))
             await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
             await connection.execute(
                 "UPDATE node.sender SET next_nonce = greatest(next_nonce, $3)"
@@ -321,6 +325,17 @@ class Outbox(IntentReader):
             max_failures,
         )
         return len(rows)
+
+
+async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
+    try:
+        async with asyncio.timeout(SIGN_WITHIN_S):
+            return await signing
+    except TimeoutError:
+        raise SignerTrouble(
+            f"the signer has not signed within {SIGN_WITHIN_S:g} s",
+            help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
+        ) from None
 
 
 def _plain(text: str) -> str:

@@ -56,6 +56,7 @@ class Sender:
         self._status = status
         self._sent_at: dict[bytes, int] = {}
         self._refusals: dict[bytes, _Refusals] = {}
+        self._taken: set[bytes] = set()
 
     async def send(self, intent: Intent, attempt: Attempt, sight: Sight) -> bool:
         """Sends stored bytes, once more or for the first time. True where the endpoint has them.
@@ -68,6 +69,7 @@ class Sender:
             nonce=attempt.nonce,
             trace_ids=intent.trace_ids,
         )
+        self._taken.discard(attempt.hash)
         try:
             await self._rpc.send_raw_transaction(attempt.raw)
         except RpcUnreachable as error:
@@ -85,12 +87,21 @@ class Sender:
                 return False
         await self._outbox.mark_sent(intent.id, attempt.hash)
         self._sent_at[attempt.hash] = sight.head.number
+        self._taken.add(attempt.hash)
         self._refusals.pop(attempt.hash, None)
         log.info("sent", max_fee_wei=attempt.fees.max_fee_wei, kind=intent.kind)
         return True
 
     def blocks_since_sent(self, attempt: Attempt, sight: Sight) -> int:
         return sight.head.number - self._sent_at.setdefault(attempt.hash, sight.head.number)
+
+    def was_taken(self, attempt: Attempt) -> bool:
+        """Whether an endpoint took it when it was last sent, and nothing spoke against it since."""
+        return attempt.hash in self._taken
+
+    def doubt(self, intent: Intent) -> None:
+        """It was mined and is no longer: no pool need have it any more."""
+        self._taken.difference_update(attempt.hash for attempt in intent.attempts)
 
     def was_refused_at(self, attempt: Attempt, sight: Sight) -> bool:
         """Whether the endpoint said no to it at this very head."""
@@ -104,6 +115,7 @@ class Sender:
 
     def forget(self, intent: Intent) -> None:
         """The intent is closed."""
+        self.doubt(intent)
         for attempt in intent.attempts:
             self._sent_at.pop(attempt.hash, None)
             self._refusals.pop(attempt.hash, None)

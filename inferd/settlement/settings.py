@@ -22,6 +22,9 @@ class SettlementSettings:
     """The poster's share of a fee in 1/10,000, as the deployed contract has it."""
     own_accounts: frozenset[Address] = frozenset()
     """Owners of workers whose share of the fee is this operator's own money."""
+    pool_visible: bool = True
+    """False where transactions go to endpoints that are not read: a hash that no block has is on
+    its way from the time one of them took it until it is overdue."""
     confirmations: int = 2
     """Blocks after which a transaction counts as done, the one it is in included."""
     max_in_flight: int = 4
@@ -96,6 +99,7 @@ class PausedReason(StrEnum):
     UNPROFITABLE = "unprofitable"
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
+    SIGNER_UNAVAILABLE = "signer_unavailable"
 
 
 @dataclass(slots=True)

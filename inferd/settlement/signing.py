@@ -26,7 +26,7 @@ class Signing:
         """Gives a planned intent its nonce and first transaction.
 
         The nonce is the lowest never reserved, unless `hole` names one to fill.
-        Raises RPC_TROUBLE, NotPlanned.
+        Raises RPC_TROUBLE, NotPlanned, SignerTrouble.
         """
         latest = await self._rpc.nonce(self._signer.address)
 
@@ -39,7 +39,7 @@ class Signing:
         return await self._outbox.load(intent.id)
 
     async def replacement(self, intent: Intent, payload: Payload, fees: Fees) -> None:
-        """Another transaction of the same nonce."""
+        """Another transaction of the same nonce. Raises SignerTrouble."""
         nonce = intent.attempts[-1].nonce
         signed = await self._signer.sign(self._transaction(payload, nonce, fees))
         await self._outbox.add_replacement(intent.id, nonce, signed, fees, payload.gas_limit)

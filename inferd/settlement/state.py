@@ -105,6 +105,9 @@ class Observation:
     receipts: Mapping[bytes, ReceiptView] = field(default_factory=dict)
     known: frozenset[bytes] = frozenset()
     """Hashes the endpoint still knows, mined or pooled."""
+    taken: frozenset[bytes] = frozenset()
+    """Hashes that an endpoint took whose pool cannot be seen: on their way, for all one knows. That
+    they are overdue is all that can be said against it."""
     overdue: frozenset[bytes] = frozenset()
     """Hashes sent so long ago that a block ought to have them."""
     refused: frozenset[bytes] = frozenset()
@@ -164,7 +167,7 @@ def _unmined(state: IntentState, attempts: Sequence[AttemptView], seen: Observat
         return Action(Act.WAIT if any_known else Act.REPLAN)
     if seen.chain_nonce > newest.nonce:
         return Action(Act.WAIT)
-    pooled = newest.hash in seen.known
+    pooled = newest.hash in seen.known or newest.hash in seen.taken
     if not seen.has_key and _is_lost(newest, pooled, seen):
         return Action(Act.ABANDON)
     never_taken = state is IntentState.SIGNED and not any_known
@@ -208,7 +211,8 @@ def _send(attempts: Sequence[AttemptView], seen: Observation) -> Action:
         return Action(Act.SEND if signed else Act.REBROADCAST, newest.hash)
     for attempt in reversed(attempts[:-1]):
         if attempt.state is AttemptState.BROADCAST:
-            if attempt.hash in seen.known or attempt.hash in seen.refused:
+            on_its_way = attempt.hash in seen.taken and attempt.hash not in seen.overdue
+            if attempt.hash in seen.known or attempt.hash in seen.refused or on_its_way:
                 return Action(Act.WAIT)
             return Action(Act.REBROADCAST, attempt.hash)
     return Action(Act.WAIT)

@@ -9,7 +9,7 @@ import pytest
 from eth_account import Account
 from pydantic import SecretStr, ValidationError
 
-from inferd.chain.keys import BadKey, KeySource, open_account
+from inferd.chain.keys import BadKey, KeySource, address_of, open_account
 
 SECRET = "0x" + "5e" * 32
 PASSWORD = "correct horse battery"
@@ -89,8 +89,24 @@ def test_a_raw_key_that_is_none_is_not_shown() -> None:
         {"password_file": "a", "dev_account": 1},
         {"dev_account": 1, "raw": SECRET},
         {"dev_account": -1},
+        {"remote_signer_url": "http://127.0.0.1:9000"},
+        {"address": "0x" + "ab" * 20},
+        {"dev_account": 1, "address": "0x" + "ab" * 20},
+        {"remote_signer_url": "http://127.0.0.1:9000", "address": "0xab"},
+        {"remote_signer_url": "ftp://127.0.0.1", "address": "0x" + "ab" * 20},
+        {"remote_signer_url": "http://:9000", "address": "0x" + "ab" * 20},
+        {"remote_signer_url": "http://[", "address": "0x" + "ab" * 20},
     ],
 )
 def test_exactly_one_source(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         KeySource.model_validate(fields)
+
+
+def test_a_key_at_a_remote_signer_is_opened_by_nobody_here() -> None:
+    url = SecretStr("https://user:hunter2@127.0.0.1:9000")
+    source = KeySource(remote_signer_url=url, address="0x" + "ab" * 20)
+    assert address_of(source, MAINNET, use="poster") == b"\xab" * 20
+    with pytest.raises(BadKey, match="at a remote signer") as refused:
+        open_account(source, ANVIL, use="worker text")
+    assert "hunter2" not in f"{refused.value!r} {source!r}"

@@ -58,6 +58,12 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERD_DATABASE_URL", "postgresql://me:hunter2@db.test:5433/x")
     monkeypatch.setenv("INFERD_RPC_URLS", '["https://user:hunter2@rpc.test/v3/apikey?key=hunter2"]')
     monkeypatch.setenv("INFERD_RPC_WS_URLS", '["wss://user:hunter2@rpc.test/v3/apikey"]')
+    monkeypatch.setenv("INFERD_RPC_SEND_URLS", '["https://relay.test/apikey"]')
+    monkeypatch.setenv(
+        "INFERD_REQUESTER",
+        '{"remote_signer_url": "https://user:hunter2@signer.test", "address": "0x%s"}'
+        % ("ab" * 20),
+    )
     settings = load_settings()
     shown = json.dumps(printable(settings)) + repr(settings)
     for secret in ("5e5e", "hunter2", "apikey"):
@@ -65,6 +71,8 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "5e5e" not in shown
     assert printable(settings)["rpc_urls"] == ["https://rpc.test/…"]
     assert printable(settings)["rpc_ws_urls"] == ["wss://rpc.test/…"]
+    assert printable(settings)["rpc_send_urls"] == ["https://relay.test/…"]
+    assert "signer.test" not in repr(settings)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,7 @@ def test_nothing_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         ("rpc_urls", '["ws://h"]', "http:// or https://"),
         ("rpc_ws_urls", '["http://h"]', "ws:// or wss://"),
         ("rpc_ws_urls", '["ws://"]', "has a host"),
+        ("rpc_send_urls", '["wss://h"]', "http:// or https://"),
         ("rpc_urls", "[]", "at least one"),
     ],
 )

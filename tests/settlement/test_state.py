@@ -51,6 +51,10 @@ class Model:
     """At this head."""
     bumps: int = 0
     """At this head."""
+    visible: bool = True
+    """Whether the pool can be looked into."""
+    taken: set[bytes] = field(default_factory=set)
+    """As the sender remembers: sent with success, and nothing spoke against it since."""
 
     @property
     def head(self) -> int:
@@ -84,7 +88,8 @@ class Model:
             chain_nonce=self.nonce_at(self.head),
             settled_nonce=self.nonce_at(self.head - K + 1),
             receipts=receipts,
-            known=frozenset(receipts) | frozenset(self.pool),
+            known=frozenset(receipts) | frozenset(self.pool if self.visible else ()),
+            taken=frozenset(() if self.visible else self.taken),
             overdue=frozenset(a.hash for a in self.attempts) - self.sent,
             refused=frozenset(self.refused),
             hopeless=self.refusals.get(newest, 0) >= HOPELESS_AFTER,
@@ -154,6 +159,7 @@ class Model:
                     for a in self.attempts
                 ]
                 self.state = IntentState.BROADCAST
+                self.taken.clear()
             case Act.CONFIRM:
                 mined_noop = action.hash in self.noops
                 self.state = IntentState.CANCELLED if mined_noop else IntentState.CONFIRMED
@@ -169,6 +175,7 @@ class Model:
         answer = self.answers.pop(0) if self.answers else None
         if self.nonce_at(self.head) > NONCE:
             answer = SendError.NONCE_TOO_LOW
+        self.taken.discard(tx)
         if answer is not None:
             self.refused.add(tx)
             self.refusals[tx] = self.refusals.get(tx, 0) + (answer is SendError.UNKNOWN)
@@ -178,6 +185,7 @@ class Model:
             return
         self.pool = {tx}
         self.sent.add(tx)
+        self.taken.add(tx)
         self.refusals.pop(tx, None)
         self._mark(tx, AttemptState.BROADCAST, AttemptState.REPLACED)
         if self.state is IntentState.SIGNED:
@@ -247,15 +255,16 @@ def _happen(model: Model, happening: object) -> None:
 
 
 @settings(max_examples=600, deadline=None)
-@given(EVENTS, st.booleans(), st.booleans())
-@example([("answer", SendError.UNDERPRICED), "step"], False, False)  # at the cap: it stalled
-@example(["step", ("answer", SendError.UNDERPRICED), "empty", "step", "evict"], False, True)
-@example([*REFUSED_FOR_GOOD, *["step", "empty"] * 4, "step"], False, True)
-@example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True)
+@given(EVENTS, st.booleans(), st.booleans(), st.booleans())
+@example([("answer", SendError.UNDERPRICED), "step"], False, False, True)  # at the cap: it stalled
+@example(["step", ("answer", SendError.UNDERPRICED), "empty", "step", "evict"], False, True, True)
+@example([*REFUSED_FOR_GOOD, *["step", "empty"] * 4, "step"], False, True, True)
+@example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True, True)
+@example(["step", "evict", "step", "evict", "empty"], False, False, False)
 def test_any_history_is_followed_safely_and_to_an_end(
-    events: list[object], reverts: bool, raisable: bool
+    events: list[object], reverts: bool, raisable: bool, visible: bool
 ) -> None:
-    model = Model(reverts=reverts, raisable=raisable)
+    model = Model(reverts=reverts, raisable=raisable, visible=visible)
     for happening in events:
         _happen(model, happening)
     assert len({attempt.nonce for attempt in model.attempts}) <= 1
@@ -315,6 +324,23 @@ def test_at_the_cap_the_newest_bytes_are_tried_each_block_and_older_ones_kept_al
     assert then == Action(Act.REBROADCAST, b"old")
     pooled = replace(refused, known=frozenset({b"old"}))
     assert next_action(IntentState.BROADCAST, attempts, pooled) == Action(Act.WAIT)
+
+
+def test_what_an_unseen_pool_took_is_left_alone_until_it_is_overdue() -> None:
+    seen = replace(AT_CAP, can_bump=True, taken=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, [OLD], seen) == Action(Act.WAIT)
+    overdue = replace(seen, overdue=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, [OLD], overdue) == Action(Act.BUMP)
+    at_cap = replace(overdue, can_bump=False)
+    assert next_action(IntentState.BROADCAST, [OLD], at_cap) == Action(Act.REBROADCAST, b"old")
+    # A foreign transaction has the nonce for good: what a relay took once proves nothing.
+    spent = replace(overdue, chain_nonce=NONCE + 1, settled_nonce=NONCE + 1)
+    assert next_action(IntentState.BROADCAST, [OLD], spent) == Action(Act.REPLAN)
+    refused = replace(seen, refused=frozenset({b"new"}))
+    attempts = [OLD, CHEAP_NEW]
+    assert next_action(IntentState.BROADCAST, attempts, refused) == Action(Act.WAIT)
+    refused = replace(refused, overdue=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, attempts, refused) == Action(Act.REBROADCAST, b"old")
 
 
 def test_a_price_is_raised_once_per_block() -> None:

@@ -35,7 +35,7 @@ from inferd.protocol.typed_data import (
     sign_digest,
 )
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
+from inferd.settlement.keys import LocalSigner, TransactionSigner
 from inferd.settlement.settings import SettlementSettings
 
 GWEI = 10**9
@@ -58,7 +58,7 @@ class World:
     genesis_hash: Hash32
     requester: Sender
     worker_keys: dict[Address, PrivateKey]
-    poster: LocalSigner
+    poster: TransactionSigner
     groups_signed: list[tuple[Address, int]] = field(default_factory=list)
     indexer: Indexer | None = None
 

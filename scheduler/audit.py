@@ -38,7 +38,8 @@ from math import isfinite
 
 from eth_utils.crypto import keccak
 
-from scheduler.model import Block, Decision, Plan
+from scheduler.decision import Decision, Plan
+from scheduler.model import Block
 
 VERSION = 1
 EMPTY_ROOT = bytes(32)

@@ -7,14 +7,12 @@ make the best worker look bad.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log1p, sqrt
+from math import log1p, sqrt
 
 from scheduler.model import ServiceEstimate
 
 KEEP = 0.98
 """What an observation's weight is multiplied by at each later one: a memory of about 50."""
-_Z90 = 1.2815515655446004
-"""The 90 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +55,14 @@ def estimate(stats: ServiceStats, prior: ServicePrior) -> ServiceEstimate:
     mean_ms = (stats.count * stats.mean_ms + prior.weight * prior.mean_ms) / total
     square_ms2 = (stats.count * stats.mean_square_ms2 + prior.weight * prior_square_ms2) / total
     deviation_ms = sqrt(max(0.0, square_ms2 - mean_ms**2))
-    return ServiceEstimate(mean_ms, p90_of(mean_ms, deviation_ms), round(stats.count))
+    return ServiceEstimate(
+        mean_ms, sigma=sigma_of(mean_ms, deviation_ms), samples=round(stats.count)
+    )
 
 
-def p90_of(mean_ms: float, deviation_ms: float) -> float:
-    """The 90 % quantile of a log-normal distribution with this mean and standard deviation.
+def sigma_of(mean_ms: float, deviation_ms: float) -> float:
+    """The sigma of the log-normal law with this mean and standard deviation.
 
-    sigma^2 = ln(1 + (deviation / mean)^2), p90 = mean * exp(z90 * sigma - sigma^2 / 2). Service
-    times are positive and skewed to the right, which the normal quantile would ignore. The formula
-    falls again for sigma > z90 (a few giants then make the mean); sigma is capped there, so that
-    more spread never promises an earlier end.
+    sigma^2 = ln(1 + (deviation / mean)^2)
     """
-    if mean_ms <= 0.0:
-        return 0.0
-    sigma = min(sqrt(log1p((deviation_ms / mean_ms) ** 2)), _Z90)
-    return mean_ms * exp(_Z90 * sigma - sigma * sigma / 2.0)
+    return sqrt(log1p((deviation_ms / mean_ms) ** 2)) if mean_ms > 0.0 else 0.0

@@ -61,15 +61,31 @@ class PendingRequest:
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
     delivery_gas: int = 0
     """What its delivery takes beyond its share of a post."""
+    tokens_mean: float = 0.0
+    """Predicted mean of the tokens of its output; at most `max_tokens`."""
+    tokens_sigma: float = 0.0
+    """Their spread: the standard deviation of the logarithm of a log-normal law."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceEstimate:
-    """How long one request of a model takes on a worker."""
+    """How long one request of a model takes on a worker, and how surely it ends well.
 
-    mean_ms: float
-    p90_ms: float
-    samples: int
+    mean_ms of a request = base_ms + per_token_ms * tokens_mean, + load_ms where the model is not
+    loaded; the law is log-normal with `sigma` (see `scheduler.kinds`).
+    """
+
+    base_ms: float
+    per_token_ms: float = 0.0
+    sigma: float = 0.0
+    """Standard deviation of the logarithm of the time, apart from the tokens' spread."""
+    samples: int = 0
+    success_lower: float = 1.0
+    """Lower confidence bound of the probability that a lease ends in a valid result."""
+    load_ms: float = 0.0
+    """What loading the model takes."""
+    ewma_ms: float = 0.0
+    """Peak-sensitive moving average of the latest service times; 0 = the mean is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,8 @@ class WorkerView:
     """What it serves; a model it does not serve is absent."""
     owned: bool
     """Whether its share of the fee is this operator's own money."""
+    loaded: frozenset[ModelId] | None = None
+    """The models that are in its memory now; None = all that it serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +129,39 @@ class Rules:
     inclusion_s: float = 3.0
     """Time kept free between a computed result and its deadline, for the post to be mined."""
     gas_margin: float = 1.5
-    """How many times its expected share of gas a fee must cover."""
+    """How many times its expected share of gas a fee must cover at least."""
+    block_interval_s: float = 0.0
+    """How far apart the chain's blocks are; 0 = not known, and every horizon is one block."""
+    base_fee_quantiles_ppm: tuple[int, ...] = ()
+    """Measured quantile of base fee then / base fee now, in parts per million, `i + 1` blocks
+    ahead; a horizon beyond the last takes the last. Empty = not measured: the floor alone."""
     expected_batch: int = 1
     """Results per post that the fixed gas is shared by when a request is admitted."""
     max_attempts: int = 3
     """Leases after which a request is given up."""
     priority_fee_wei: int = 0
     """Tip per gas that posts are expected to pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a round sees beside requests and workers."""
+
+    block: Block
+    now_s: float
+    gas: GasModel
+    rules: Rules
+    recent_fees_wei: tuple[int, ...] = ()
+    """Fees of the recent window, on which a fee's quantile is read."""
+
+    @property
+    def clock_s(self) -> float:
+        """The time all of a round's decisions are made at, seconds since the epoch.
+
+        Deadlines are chain time: a wall clock that lags behind the chain must not make one look
+        further away than it is.
+        """
+        return max(self.now_s, float(self.block.timestamp_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +175,11 @@ class Snapshot:
     gas: GasModel
     rules: Rules
     recent_fees_wei: tuple[int, ...] = ()
-    """Fees of the recent window, sorted, on which a fee's quantile is read."""
+    """Fees of the recent window, on which a fee's quantile is read."""
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.block, self.now_s, self.gas, self.rules, self.recent_fees_wei)
 
 
 class Reason(StrEnum):
@@ -142,6 +190,10 @@ class Reason(StrEnum):
     NO_FREE_SLOT = "no_free_slot"
     NO_AVAILABLE_WORKER = "no_available_worker"
     GAS_TOO_DEAR_NOW = "gas_too_dear_now"
+    TENANT_IN_FLIGHT = "tenant_in_flight"
+    TENANT_RATE = "tenant_rate"
+    PROBATION_CAP = "probation_cap"
+    BUDGET_SPENT = "budget_spent"
     # refused: never served by this node
     EXPIRED = "expired"
     DEADLINE_INFEASIBLE = "deadline_infeasible"
@@ -154,28 +206,46 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """One request's outcome in one round, with the numbers that decided."""
+class Numbers:
+    """The numbers that decided on a request; None where one played no part."""
 
-    key: RequestKey
-    reason: Reason
-    sentence: str
-    worker: WorkerId | None = None
-    score: float | None = None
-    lease_ms: int | None = None
-    """For an assignment: how long the worker may take before the request goes to another."""
-    inputs: Mapping[str, int | float | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a round decided. Every request of the snapshot is in exactly one of the three."""
-
-    block: Block
-    policy: str
-    assigned: tuple[Decision, ...]
-    kept: tuple[Decision, ...]
-    refused: tuple[Decision, ...]
+    fee_wei: int | None = None
+    revenue_wei: int | None = None
+    """What it earns this operator."""
+    gas_need_wei: int | None = None
+    """What it would have to earn."""
+    gas_price_wei: int | None = None
+    margin_ppm: int | None = None
+    """How many times the expected gas it has to cover, in parts per million."""
+    delivery_gas: int | None = None
+    deadline_s: int | None = None
+    now_s: float | None = None
+    wait_s: float | None = None
+    budget_ms: int | None = None
+    """How long its computation may take: until the deadline, less the time for inclusion."""
+    inclusion_s: float | None = None
+    p90_ms: float | None = None
+    """Of the worker that was chosen, or of the fastest registered one."""
+    completion_ms: float | None = None
+    """When the chosen worker is expected to be done: its mean time under its load."""
+    registered: int | None = None
+    """Registered workers that could serve it."""
+    available: int | None = None
+    available_slots: int | None = None
+    owned_only: bool | None = None
+    """Whether only the operator's own workers make it worth its gas."""
+    attempts: int | None = None
+    max_attempts: int | None = None
+    tried: int | None = None
+    """Workers that failed on it."""
+    memory_mb: int | None = None
+    largest_memory_mb: int | None = None
+    limit: float | None = None
+    """The limit that was reached: tokens, requests or wei, as the reason says."""
+    used: float | None = None
+    """What of the limit is used."""
+    detail: str | None = None
+    """A name or an error in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,184 +1,240 @@
-"""Finding the worker that will finish first, among many and under constraints.
+"""Finding the worker with the least key, among many and under constraints.
 
-Each candidate has one integer as its key: predicted completion in microseconds, times the number
-of workers, plus the worker's rank. Keys are unique, so ties are decided by worker id, and they only
-grow within a round, because reservations only add load. Hence a stored key is a lower bound,
-and an outdated one is corrected when it comes up instead of being kept current in every model.
-
-The heap answers the usual question, "who finishes first?". If that worker does not suit a request
-(memory, deadline, already tried), the tree answers "who finishes first among those that do?":
-its leaves are sorted by p90, and its nodes keep the least key and p90 and the largest memory of
-what is still free below, so that whole subtrees are left out.
+Keys only rise within a round, because reservations only add load. So the least few (key, rank) of a
+group of requests, once found, stay the least until they are used up: a *window* holds them with
+the keys that they will have at their next loads, up to the bound below which no other worker can
+come. Most requests take the head of their group's window; where that does not suit one (deadline,
+already tried), all open seats are looked through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from heapq import heapify, heappop, heapreplace
-from math import inf
-from sys import maxsize
+from collections.abc import Collection
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
 
-from scheduler.model import WorkerId, WorkerView
-from scheduler.pool import Seat
+import numpy as np
+from numpy.typing import NDArray
 
-_FULL = maxsize
-_NO_MEMORY = -1
+from scheduler.kinds import PER_SIGMA, Floats, Ints, mean_ms, p90_factors, p90_ms
+from scheduler.model import RequestKey
+from scheduler.policies.protocol import Policy, SeatsView
+from scheduler.workers import ModelSeats, WorkerTable
 
-
-class Loads:
-    """How many slots of each worker are taken: in flight at the start, reserved since."""
-
-    __slots__ = ("_size", "_slots", "_used")
-
-    def __init__(self, workers: Sequence[WorkerView]) -> None:
-        self._size = max(1, len(workers))
-        self._slots = [worker.slots if worker.available else 0 for worker in workers]
-        self._used = [worker.in_flight for worker in workers]
-
-    def key(self, seat: Seat) -> int:
-        """The seat's present key.
-
-        Predicted completion = mean * (1 + used / slots): work that shares a worker slows each
-        other down, from not at all when idle to twice the time when almost full.
-        """
-        rank = seat.rank
-        used, slots = self._used[rank], self._slots[rank]
-        if used >= slots:
-            return _FULL
-        return int(seat.mean_ms * 1000.0 * (slots + used) / slots) * self._size + rank
-
-    def rank(self, key: int) -> int:
-        return key % self._size
-
-    def completion_ms(self, key: int) -> float:
-        return key // self._size / 1000.0
-
-    def reserve(self, seat: Seat) -> None:
-        self._used[seat.rank] += 1
+_WINDOW = 32
+"""Seats in a window."""
+_LOADS = 4
+"""Loads of each that are looked ahead."""
 
 
-class Candidates:
-    """The free seats of one model in one round."""
+class Found(NamedTuple):
+    """A seat for a request."""
 
-    __slots__ = ("_heap", "_hopeless_ms", "_loads", "_seats", "_tree")
-
-    def __init__(self, seats: Sequence[Seat], loads: Loads) -> None:
-        self._loads = loads
-        free = [(key, seat) for seat in seats if (key := loads.key(seat)) != _FULL]
-        self._seats = {seat.rank: seat for _, seat in free}
-        self._heap = [key for key, _ in free]
-        heapify(self._heap)
-        self._tree: _Tree | None = None
-        self._hopeless_ms: dict[int, int] = {}
-        """By memory, the largest budget that found nobody: seats fill up but never free up, so no
-        smaller budget needs to be tried again."""
-
-    def first(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, float] | None:
-        """The suitable seat with the earliest predicted completion, and that time in ms."""
-        heap = self._heap
-        while heap:
-            stored = heap[0]
-            seat = self._seats[self._loads.rank(stored)]
-            key = self._loads.key(seat)
-            if key == _FULL:
-                heappop(heap)
-            elif key != stored:
-                heapreplace(heap, key)
-            elif _suits(seat, budget_ms, memory_mb, excluded):
-                return seat, self._loads.completion_ms(key)
-            else:
-                return self._search(budget_ms, memory_mb, excluded)
-        return None
-
-    def _search(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, float] | None:
-        if budget_ms <= self._hopeless_ms.get(memory_mb, -1):
-            return None
-        if self._tree is None:
-            self._tree = _Tree(list(self._seats.values()), self._loads)
-        found = self._tree.first(budget_ms, memory_mb, excluded)
-        if found is not None:
-            return found[0], self._loads.completion_ms(found[1])
-        if not excluded:
-            self._hopeless_ms[memory_mb] = budget_ms
-        return None
+    rank: int
+    used: int
+    """Its slots that are taken already."""
+    mean_ms: float
+    p90_ms: float
 
 
-class _Tree:
-    """A tournament over the seats of a model, in the order of their p90."""
+@dataclass(slots=True)
+class OpenSeats:
+    """The seats of a model that have a free slot, in the order of ranks; some may have filled up
+    since."""
 
-    __slots__ = ("_keys", "_leaves", "_loads", "_memories_mb", "_p90s_ms", "_seats")
+    rank: Ints
+    slots: Ints
+    in_flight: Ints
+    memory_mb: Ints
+    owned: NDArray[np.bool_]
+    base_ms: Floats
+    per_token_ms: Floats
+    sigma: Floats
+    success_lower: Floats
+    ewma_ms: Floats
+    turn: Ints
 
-    def __init__(self, seats: Sequence[Seat], loads: Loads) -> None:
-        self._loads = loads
-        self._seats = sorted(seats, key=lambda seat: (seat.p90_ms, seat.rank))
-        self._leaves = leaves = 1 << max(0, len(seats) - 1).bit_length()
-        self._keys = [_FULL] * (2 * leaves)
-        self._p90s_ms = [inf] * (2 * leaves)
-        self._memories_mb = [_NO_MEMORY] * (2 * leaves)
-        for leaf, seat in enumerate(self._seats, start=leaves):
-            self._write(leaf, loads.key(seat), seat)
-        for node in range(leaves - 1, 0, -1):
-            self._combine(node)
-
-    def first(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, int] | None:
-        """The suitable seat with the least key, by depth-first branch and bound."""
-        keys, p90s_ms, memories_mb = self._keys, self._p90s_ms, self._memories_mb
-        best: Seat | None = None
-        best_key = _FULL
-        stack = [1]
-        while stack:
-            node = stack.pop()
-            if keys[node] >= best_key or p90s_ms[node] > budget_ms or memories_mb[node] < memory_mb:
-                continue
-            if node < self._leaves:
-                left = 2 * node
-                nearer = keys[left] <= keys[left + 1]
-                stack += (left + 1, left) if nearer else (left, left + 1)
-                continue
-            seat = self._seats[node - self._leaves]
-            key = self._loads.key(seat)
-            if key != keys[node]:
-                self._update(node, key, seat)
-            if key < best_key and seat.worker.id not in excluded:
-                best, best_key = seat, key
-        return None if best is None else (best, best_key)
-
-    def _write(self, leaf: int, key: int, seat: Seat) -> None:
-        self._keys[leaf] = key
-        free = key != _FULL
-        self._p90s_ms[leaf] = seat.p90_ms if free else inf
-        self._memories_mb[leaf] = seat.worker.memory_mb if free else _NO_MEMORY
-
-    def _combine(self, node: int) -> bool:
-        """Whether the node's figures have changed."""
-        left, right = 2 * node, 2 * node + 1
-        keys, p90s_ms, memories_mb = self._keys, self._p90s_ms, self._memories_mb
-        key = keys[left] if keys[left] < keys[right] else keys[right]
-        p90_ms = p90s_ms[left] if p90s_ms[left] < p90s_ms[right] else p90s_ms[right]
-        memory_mb = (
-            memories_mb[left] if memories_mb[left] > memories_mb[right] else memories_mb[right]
+    @staticmethod
+    def of(seats: ModelSeats, workers: WorkerTable, used: Ints, turn_from: int) -> OpenSeats:
+        """The seats that are open when `used` slots of each worker are taken."""
+        rank = seats.rank
+        at = np.flatnonzero(workers.available[rank] & (used[rank] < workers.slots[rank]))
+        rank = rank[at]
+        return OpenSeats(
+            rank=rank,
+            slots=workers.slots[rank],
+            in_flight=workers.in_flight[rank],
+            memory_mb=workers.memory_mb[rank],
+            owned=workers.owned[rank],
+            base_ms=seats.base_ms[at],
+            per_token_ms=seats.per_token_ms[at],
+            sigma=seats.sigma[at],
+            success_lower=seats.success_lower[at],
+            ewma_ms=seats.ewma_ms[at],
+            turn=(rank - turn_from) % max(1, len(workers)),
         )
-        if keys[node] == key and p90s_ms[node] == p90_ms and memories_mb[node] == memory_mb:
+
+    def pick(self, at: Ints) -> OpenSeats:
+        return OpenSeats(
+            self.rank[at],
+            self.slots[at],
+            self.in_flight[at],
+            self.memory_mb[at],
+            self.owned[at],
+            self.base_ms[at],
+            self.per_token_ms[at],
+            self.sigma[at],
+            self.success_lower[at],
+            self.ewma_ms[at],
+            self.turn[at],
+        )
+
+
+class Group:
+    """The open seats for the requests of one cell, in one round."""
+
+    __slots__ = ("_at", "_entries", "_mean", "_p90", "_policy", "_seats", "_used", "_workers")
+
+    def __init__(
+        self,
+        seats: OpenSeats,
+        tokens: float,
+        sigma_class: int,
+        used: Ints,
+        policy: Policy,
+        workers: int,
+    ) -> None:
+        self._seats, self._used = seats, used
+        self._policy, self._workers = policy, workers
+        self._mean = mean_ms(seats.base_ms, seats.per_token_ms, tokens)
+        self._p90 = p90_ms(self._mean, p90_factors(seats.sigma, sigma_class / PER_SIGMA))
+        self._entries: list[Found] = []
+        self._at = 0
+
+    def first(self, budget_ms: int, tried: Collection[int], used: list[int]) -> Found | None:
+        """The seat with the least key that is in time and not among the tried ranks."""
+        entries, at = self._entries, self._at
+        while True:
+            while at < len(entries) and used[entries[at].rank] != entries[at].used:
+                at += 1
+            self._at = at
+            if at == len(entries):
+                if not self._refill():
+                    return None
+                entries, at = self._entries, 0
+                continue
+            found = entries[at]
+            if found.p90_ms <= budget_ms and found.rank not in tried:
+                return found
+            return self._search(budget_ms, tried)
+
+    def drawn(
+        self, budget_ms: int, tried: Collection[int], block_hash: bytes, key: RequestKey
+    ) -> Found | None:
+        """The seat with the least key among a few that the hash of block and request draws."""
+        at = self._suitable(budget_ms, tried)
+        if len(at) > self._policy.sampled:
+            chosen: list[int] = []
+            left = list(range(len(at))) if len(at) < 4 * self._policy.sampled else None
+            number = int.from_bytes(
+                blake2b(
+                    block_hash + key.id.to_bytes(32, "big") + key.commitment,
+                    digest_size=8 * self._policy.sampled,
+                ).digest()
+            )
+            while len(chosen) < self._policy.sampled:
+                if left is not None:
+                    number, one = divmod(number, len(left))
+                    chosen.append(left.pop(one))
+                else:
+                    number, one = divmod(number, len(at))
+                    while one in chosen:
+                        one = (one + 1) % len(at)
+                    chosen.append(one)
+            at = at[np.sort(np.array(chosen, np.int64))]
+        return self._least(at)
+
+    def _search(self, budget_ms: int, tried: Collection[int]) -> Found | None:
+        return self._least(self._suitable(budget_ms, tried))
+
+    def _suitable(self, budget_ms: int, tried: Collection[int]) -> Ints:
+        rank = self._seats.rank
+        suits = (self._used[rank] < self._seats.slots) & (self._p90 <= budget_ms)
+        if tried:
+            suits &= ~np.isin(rank, np.array(list(tried), np.int64))
+        return np.flatnonzero(suits)
+
+    def _least(self, at: Ints) -> Found | None:
+        if not len(at):
+            return None
+        used = self._used[self._seats.rank[at]]
+        best = int(at[int(self._keys(at, used).argmin())])
+        rank = int(self._seats.rank[best])
+        return Found(rank, int(self._used[rank]), float(self._mean[best]), float(self._p90[best]))
+
+    def _refill(self) -> bool:
+        """Fills the window; False if no seat is open any more."""
+        self._at = 0
+        self._entries = []
+        at = np.flatnonzero(self._used[self._seats.rank] < self._seats.slots)
+        if not len(at):
             return False
-        keys[node], p90s_ms[node], memories_mb[node] = key, p90_ms, memory_mb
+        used = self._used[self._seats.rank[at]]
+        keys = self._keys(at, used)
+        bound: tuple[float, int, int] | None = None
+        if len(at) > _WINDOW:
+            kth = np.partition(keys, _WINDOW)[_WINDOW]
+            near = np.flatnonzero(keys <= kth)
+            near = near[np.argsort(keys[near], kind="stable")]
+            beyond = near[_WINDOW]
+            bound = (float(keys[beyond]), int(self._seats.rank[at[beyond]]), -1)
+            near = near[:_WINDOW]
+            at, used, keys = at[near], used[near], keys[near]
+        ranks = self._seats.rank[at].tolist()
+        means, p90s = self._mean[at].tolist(), self._p90[at].tolist()
+        slots = self._seats.slots[at]
+        waiting = list(zip(keys.tolist(), ranks, used.tolist(), means, p90s, strict=True))
+        for ahead in range(1, _LOADS + 1):
+            further = np.flatnonzero(used + ahead < slots)
+            if not len(further):
+                break
+            later = self._keys(at[further], used[further] + ahead).tolist()
+            for key, index in zip(later, further.tolist(), strict=True):
+                taken = int(used[index]) + ahead
+                if ahead == _LOADS:
+                    limit = (key, ranks[index], taken)
+                    bound = limit if bound is None else min(bound, limit)
+                else:
+                    waiting.append((key, ranks[index], taken, means[index], p90s[index]))
+        waiting.sort()
+        inside = waiting if bound is None else [one for one in waiting if one[:3] < bound]
+        # A policy whose keys fall under load would leave none.
+        self._entries = [Found(*one[1:]) for one in inside or waiting[:1]]
         return True
 
-    def _update(self, leaf: int, key: int, seat: Seat) -> None:
-        self._write(leaf, key, seat)
-        node = leaf // 2
-        while node and self._combine(node):
-            node //= 2
+    def _keys(self, at: Ints, used: Ints) -> Floats:
+        seats, mean = self._seats, self._mean[at]
+        slots, ewma_ms = seats.slots[at], seats.ewma_ms[at]
+        keys = self._policy.load_keys(
+            SeatsView(
+                rank=seats.rank[at],
+                turn=seats.turn[at],
+                workers=self._workers,
+                slots=slots,
+                in_flight=seats.in_flight[at],
+                mean_ms=mean,
+                p90_ms=self._p90[at],
+                ewma_ms=np.where(ewma_ms > 0.0, ewma_ms, mean),
+                success_lower=seats.success_lower[at],
+                weight=slots / mean,
+            ),
+            used,
+        )
+        if np.shape(keys) != (len(at),) or not np.isfinite(keys).all():
+            raise InvalidKeys(f"policy {self._policy.name} gave a key that is no finite number")
+        return keys
 
 
-def _suits(seat: Seat, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]) -> bool:
-    return (
-        seat.p90_ms <= budget_ms
-        and seat.worker.memory_mb >= memory_mb
-        and seat.worker.id not in excluded
-    )
+class InvalidKeys(ValueError):
+    """A policy returned something else than one finite number a seat."""

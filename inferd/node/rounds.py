@@ -21,8 +21,10 @@ from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
 from inferd.workers.leases import Lease
 from scheduler import audit
-from scheduler.model import Decision, Plan, Reason, RequestKey, Snapshot, WorkerView
+from scheduler.decision import Decision, Plan
+from scheduler.model import Reason, RequestKey, Snapshot, WorkerView
 from scheduler.plan import plan
+from scheduler.policies import policy_named
 
 # What more or other workers could still serve.
 _RECONSIDERED = (Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE)
@@ -67,7 +69,7 @@ class Rounds:
             await self._reconsider(snapshot)
             self._offers = offers
             snapshot = await self._snapshot() or snapshot
-        decided = await asyncio.to_thread(plan, snapshot, self.policy)
+        decided = await asyncio.to_thread(plan, snapshot, policy_named(self.policy))
         granted = await self._write(snapshot, decided, started)
         for lease, job in granted:
             self.dispatcher.start(lease, job)
@@ -207,7 +209,7 @@ async def _insert_decisions(
                 decision.sentence,
                 decision.worker,
                 decision.score,
-                dict(decision.inputs),
+                decision.inputs,
                 audit.leaf(decision, decided.block, decided.policy),
             )
             for kind, decisions in kinds

@@ -29,7 +29,7 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
-from scheduler.policies import policy_named
+from scheduler.policies import DEFAULT, policy_named
 
 _OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
@@ -67,8 +67,9 @@ class IndexSettings(_Section):
 class SchedulingSettings(_Section):
     """How requests are admitted and ordered."""
 
-    policy: str = "balanced"
-    """The order of requests: balanced, weighted-raw, fifo or edf."""
+    policy: str = DEFAULT.name
+    """In which order requests are served and by whom: value, balanced, weighted-raw, fifo, edf,
+    fee-first, round-robin, weighted-round-robin, least-requests, p2c or peak-ewma."""
     max_wait_s: int = Field(60, ge=1)
     """The wait after which a request goes before all that have waited less, whatever they pay."""
     inclusion_s: float = Field(3.0, gt=0)

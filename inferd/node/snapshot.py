@@ -108,7 +108,8 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
 def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     """What is ready between two blocks is decided on at once, and mined in the next; one more
     block is for the wait in company. Less than that before its deadline nothing is begun."""
-    return replace(rules, inclusion_s=max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s))
+    inclusion_s = max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s)
+    return replace(rules, inclusion_s=inclusion_s, block_interval_s=interval_s)
 
 
 def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | None:
@@ -146,4 +147,5 @@ def _request(row: Any, max_gas: int) -> PendingRequest:
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         delivery_gas=delivery_gas(*delivery),
+        tokens_mean=float(row["max_tokens"]),
     )

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.audit import encode, leaf, merkle_proof, merkle_root
-from scheduler.model import Decision, Reason
+from scheduler.decision import Decision
+from scheduler.model import Numbers, Reason
 from tests.contracts.abi import words
 from tests.contracts.setting import Setting
 from tests.scheduler.make import block, key, worker_id
@@ -42,9 +43,7 @@ def test_every_leaf_is_proved_and_no_other(
 @_CHAIN
 @given(st.integers(0, 2**63), st.floats(allow_nan=False, allow_infinity=False), st.text())
 def test_the_leaf_of_a_decision(setting: Setting, id_: int, score: float, note: str) -> None:
-    decision = Decision(
-        key(id_), Reason.ASSIGNED, "Because.", worker_id(3), score, 5_000, {"note": note}
-    )
+    decision = Decision(key(id_), Reason.ASSIGNED, worker_id(3), score, 5_000, Numbers(detail=note))
     encoding = encode(decision, block(), "balanced")
     call = (setting.checker, setting.abis["checker"].call("leafOf", (encoding,)))
 

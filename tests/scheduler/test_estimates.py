@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from math import log
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.estimates import ServicePrior, ServiceStats, estimate, observed, p90_of
+from scheduler.estimates import ServicePrior, ServiceStats, estimate, observed, sigma_of
+from scheduler.model import ServiceEstimate
+from tests.scheduler.make import p90_of
 
 PRIOR = ServicePrior(mean_ms=2_000, deviation_ms=2_000)
 
@@ -23,8 +26,8 @@ def _after(values, keep=0.98) -> ServiceStats:
 
 def test_a_newcomer_has_the_prior():
     newcomer = estimate(ServiceStats(), PRIOR)
-    assert newcomer.mean_ms == pytest.approx(2_000)
-    assert newcomer.p90_ms == pytest.approx(p90_of(2_000, 2_000))
+    assert newcomer.base_ms == pytest.approx(2_000)
+    assert newcomer.sigma == pytest.approx(log(2) ** 0.5)
     assert newcomer.samples == 0
 
 
@@ -42,7 +45,7 @@ def test_the_past_is_forgotten_at_the_stated_rate():
 
 
 def test_observations_outweigh_the_prior_step_by_step():
-    means = [estimate(_after([100] * n), PRIOR).mean_ms for n in range(40)]
+    means = [estimate(_after([100] * n), PRIOR).base_ms for n in range(40)]
     assert all(later < earlier for earlier, later in pairwise(means))
     assert means[3] == pytest.approx(1_050, rel=0.05)
 
@@ -52,19 +55,22 @@ def test_p90_covers_nine_of_ten_of_a_log_normal_service(sigma):
     rng = random.Random(3)
     draws = [rng.lognormvariate(7, sigma) for _ in range(20_000)]
     stats = _after(draws, keep=1.0)
-    p90_ms = estimate(stats, PRIOR).p90_ms
+    p90_ms = p90_of(estimate(stats, PRIOR))
     assert sum(draw <= p90_ms for draw in draws) / len(draws) == pytest.approx(0.9, abs=0.015)
 
 
 @given(st.floats(1, 1e6), st.floats(0, 1e7), st.floats(0, 1e7))
 def test_more_spread_never_promises_an_earlier_end(mean_ms, one, other):
     less, more = sorted((one, other))
-    assert mean_ms <= p90_of(mean_ms, 0.0) * (1 + 1e-12)
-    assert p90_of(mean_ms, less) <= p90_of(mean_ms, more) * (1 + 1e-12)
+    times = [
+        p90_of(ServiceEstimate(mean_ms, sigma=sigma_of(mean_ms, deviation_ms)))
+        for deviation_ms in (0.0, less, more)
+    ]
+    assert [mean_ms, *times] == sorted([mean_ms, *times])
 
 
 def test_no_time_at_all():
-    assert p90_of(0.0, 0.0) == 0.0
+    assert sigma_of(0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])

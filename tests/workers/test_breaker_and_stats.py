@@ -58,23 +58,23 @@ def test_old_failures_leave_the_window() -> None:
 
 async def test_estimates_follow_what_is_measured_and_forget(connection: Connection) -> None:
     assert estimate(None, 50.0).samples == 0
-    assert estimate(None, 50.0).mean_ms == 50.0
+    assert estimate(None, 50.0).base_ms == 50.0
     await record_failure(connection, WORKER, MODEL)
     failed_only = (await read_all(connection))[WORKER, MODEL]
     assert failed_only.failed == 1
-    assert estimate(failed_only, 50.0).mean_ms == 50.0, "a failure says nothing about speed"
+    assert estimate(failed_only, 50.0).base_ms == 50.0, "a failure says nothing about speed"
     await record_success(connection, WORKER, MODEL, 1000)
     first = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert 50 < first.mean_ms < 1000, "one sample is mixed with the prior"
+    assert 50 < first.base_ms < 1000, "one sample is mixed with the prior"
     assert first.samples == 1
     for _ in range(40):
         await record_success(connection, WORKER, MODEL, 1000)
     steady = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert steady.mean_ms == pytest.approx(1000, rel=0.1)
-    assert steady.mean_ms > first.mean_ms
+    assert steady.base_ms == pytest.approx(1000, rel=0.1)
+    assert steady.base_ms > first.mean_ms
     for _ in range(300):
         await record_success(connection, WORKER, MODEL, 200)
     faster = estimate((await read_all(connection))[WORKER, MODEL], 50.0)
-    assert faster.mean_ms == pytest.approx(200, rel=0.1), "the past is forgotten"
+    assert faster.base_ms == pytest.approx(200, rel=0.1), "the past is forgotten"
     stat = (await read_all(connection))[WORKER, MODEL]
     assert (stat.completed, stat.failed) == (341, 1)

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.admission import Admitted
 from scheduler.model import Rules
 from scheduler.plan import plan
-from scheduler.policies import POLICIES, policy_named
-from scheduler.pool import Facts
-from scheduler.priority import balanced_scores, weighted_raw
+from scheduler.policies import POLICIES, OrderView, policy_named
+from scheduler.policies.balanced import Balanced
+from scheduler.policies.orders import WeightedRaw
+from scheduler.policies.value import Value
 from tests.scheduler.make import ETH, NOW_S, model, request, service, snapshot, worker
 
-FACTS = Facts(1, 1_000.0, 1_000.0, 1, 1, 1_000.0, 1_000.0)
+
+def _view(fees_wei, wait_s=0.0, slack_s=1_000.0, window=(), **changes: Any) -> OrderView:
+    """Requests that differ in fee, wait and slack only."""
+    number = len(fees_wei)
+
+    def column(value: Any) -> Any:
+        return np.broadcast_to(np.array(value, np.float64), (number,)).copy()
+
+    whole = np.zeros(number, np.int64)
+    values = {
+        "fee_wei": np.array(fees_wei, np.float64),
+        "revenue_wei": np.array(fees_wei, np.float64),
+        "gas_need_wei": column(0),
+        "gas_cost_wei": column(0),
+        "submitted_at_s": column(NOW_S) - wait_s,
+        "deadline_s": column(NOW_S + 600),
+        "wait_s": column(wait_s),
+        "slack_s": column(slack_s),
+        "budget_ms": whole + 10_000,
+        "service_ms": column(1_000),
+        "p90_ms": column(2_000),
+        "success_lower": column(1),
+        "tokens": column(0),
+        "tenant": whole,
+        "model": whole,
+        "attempts": whole,
+        "max_wait_s": 60.0,
+        "recent_fees_wei": np.sort(np.array(window, np.float64)),
+        "block_number": 100,
+        "now_s": float(NOW_S),
+    }
+    return OrderView(**(values | changes))
 
 
 @pytest.mark.parametrize(
@@ -27,16 +61,12 @@ FACTS = Facts(1, 1_000.0, 1_000.0, 1, 1, 1_000.0, 1_000.0)
     ],
 )
 def test_weighted_raw_has_the_published_values(fee_wei, age_s, slack_s, score):
-    assert weighted_raw(fee_wei, age_s, slack_s) == pytest.approx(score, abs=5e-5)
+    view = _view([fee_wei], age_s, slack_s)
+    assert WeightedRaw().scores(view) == pytest.approx([score], abs=5e-5)
 
 
-def _admitted(fee_wei: int, wait_s: float, slack_s: float) -> Admitted:
-    one = request(fee_wei=fee_wei)
-    return Admitted(one, wait_s, 10_000, slack_s, fee_wei, 0, False, FACTS)
-
-
-def _balanced(one: Admitted, window: tuple[int, ...] = (1, 2, 3, 4)) -> float:
-    return balanced_scores(snapshot((one.request,), (), recent_fees_wei=window), [one])[0]
+def _balanced(fee_wei: int, wait_s: float, slack_s: float, window=(1, 2, 3, 4)) -> float:
+    return Balanced().scores(_view([fee_wei], wait_s, slack_s, window))[0]
 
 
 @pytest.mark.parametrize(
@@ -54,13 +84,11 @@ def _balanced(one: Admitted, window: tuple[int, ...] = (1, 2, 3, 4)) -> float:
     ],
 )
 def test_balanced_weighs_60_30_10_on_one_scale(fee_wei, wait_s, slack_s, score):
-    assert _balanced(_admitted(fee_wei, wait_s, slack_s)) == pytest.approx(score)
+    assert _balanced(fee_wei, wait_s, slack_s) == pytest.approx(score)
 
 
 def test_fees_are_ranked_among_the_pending_ones_when_there_is_no_window():
-    requests = tuple(request(n, fee_wei=ETH * n) for n in (1, 2, 3, 4))
-    admitted = [Admitted(r, 0.0, 10_000, 1_000.0, r.fee_wei, 0, False, FACTS) for r in requests]
-    scores = balanced_scores(snapshot(requests, ()), admitted)
+    scores = Balanced().scores(_view([ETH * n for n in (1, 2, 3, 4)]))
     assert scores == pytest.approx([0.6 * q for q in (0.125, 0.375, 0.625, 0.875)])
 
 
@@ -79,16 +107,21 @@ def test_a_higher_band_beats_any_fee(fee, other_fee, wait, other_wait, slack, ot
     threshold = 60.0 * k
     old, young = max(old, threshold), min(young, threshold - 1e-3)
     window = (1, ETH)
-    assert _balanced(_admitted(fee, old, slack), window) > _balanced(
-        _admitted(other_fee, young, other_slack), window
-    )
+    for policy in (Balanced(), Value()):
+        ahead, behind = (
+            policy.scores(_view([fee_], wait_, slack_, window))[0]
+            for fee_, wait_, slack_ in ((fee, old, slack), (other_fee, young, other_slack))
+        )
+        assert ahead > behind
 
 
-@pytest.mark.parametrize("flood", [1, 3, 8])
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_flood_of_rich_requests_cannot_hold_back_a_poor_one_beyond_the_bound(flood, slots):
+@pytest.mark.parametrize("policy", [Value(), Balanced()])
+@given(st.integers(1, 8), st.integers(1, 3), st.integers(0, 9), st.integers(0, 20))
+@settings(max_examples=15, deadline=None)
+def test_a_flood_of_rich_requests_cannot_hold_back_a_poor_one_beyond_the_bound(
+    policy, flood, slots, max_wait_s, before
+):
     """Rounds of one second; a slot that is given comes free in the next round."""
-    max_wait_s, before = 10, 7
     rules = Rules(poster_bps=1_000, max_wait_s=max_wait_s)
     fast = worker(slots=slots, service={model(): service(100, 200)})
     pending = {
@@ -104,7 +137,7 @@ def test_a_flood_of_rich_requests_cannot_hold_back_a_poor_one_beyond_the_bound(f
             rich = request(number, fee_wei=ETH, submitted_at_s=now_s, deadline_s=now_s + 300)
             pending[rich.key] = rich
             number += 1
-            overtakers += now_s < NOW_S + max_wait_s
+            overtakers += now_s < NOW_S + max(1, max_wait_s)
         round_ = snapshot(
             tuple(pending.values()),
             (fast,),
@@ -112,7 +145,7 @@ def test_a_flood_of_rich_requests_cannot_hold_back_a_poor_one_beyond_the_bound(f
             rules=rules,
             recent_fees_wei=(ETH // 10,),
         )
-        assigned = [decision.key for decision in plan(round_).assigned]
+        assigned = [decision.key for decision in plan(round_, policy).assigned]
         assert len(assigned) == min(slots, len(pending))
         for key in assigned:
             del pending[key]
@@ -127,7 +160,7 @@ def test_a_flood_of_rich_requests_cannot_hold_back_a_poor_one_beyond_the_bound(f
 def test_equal_scores_go_by_key():
     requests = tuple(request(n) for n in (3, 1, 2))
     for name in POLICIES:
-        decisions = plan(snapshot(requests, (worker(slots=3),)), name).assigned
+        decisions = plan(snapshot(requests, (worker(slots=3),)), POLICIES[name]).assigned
         assert [d.key.id for d in decisions] == [1, 2, 3]
 
 
@@ -135,10 +168,10 @@ def test_fifo_and_edf():
     first = request(2, submitted_at_s=NOW_S - 10, deadline_s=NOW_S + 500)
     urgent = request(1, submitted_at_s=NOW_S - 5, deadline_s=NOW_S + 100)
     round_ = snapshot((urgent, first), (worker(),))
-    assert plan(round_, "fifo").assigned[0].key == first.key
-    assert plan(round_, "edf").assigned[0].key == urgent.key
+    assert plan(round_, POLICIES["fifo"]).assigned[0].key == first.key
+    assert plan(round_, POLICIES["edf"]).assigned[0].key == urgent.key
 
 
 def test_an_unknown_policy_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'best'.*balanced, edf, fifo, weighted-raw"):
+    with pytest.raises(ValueError, match=r"'best'.*balanced, edf, fee-first, .*value"):
         policy_named("best")

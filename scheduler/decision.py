@@ -1,0 +1,52 @@
+"""What a round decided: a decision for each request, a plan for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from scheduler.explain import sentence
+from scheduler.model import Block, Numbers, Reason, RequestKey, WorkerId
+
+NUMBER_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Numbers))
+
+_NONE = Numbers()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One request's outcome in one round, with the numbers that decided."""
+
+    key: RequestKey
+    reason: Reason
+    worker: WorkerId | None = None
+    score: float | None = None
+    lease_ms: int | None = None
+    """For an assignment: how long the worker may take before the request goes to another."""
+    numbers: Numbers = _NONE
+
+    @property
+    def sentence(self) -> str:
+        """The reason and its numbers in words."""
+        return sentence(self.reason, self.numbers, self.worker)
+
+    @property
+    def inputs(self) -> dict[str, int | float | str]:
+        """The numbers that played a part, by name."""
+        numbers = ((name, getattr(self.numbers, name)) for name in NUMBER_NAMES)
+        return {name: value for name, value in numbers if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round decided. Every pending request is in exactly one of the three.
+
+    Assigned decisions come in the order of their scores, the others in the order of their keys.
+    """
+
+    block: Block
+    policy: str
+    policy_version: str
+    assigned: Sequence[Decision]
+    kept: Sequence[Decision]
+    refused: Sequence[Decision]

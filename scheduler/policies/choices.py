@@ -1,0 +1,135 @@
+"""Which worker a request takes: keys of seats, the least one wins.
+
+Load is this router's own count of what it has given out, never a polled figure. With figures that
+are a block old, the globally least loaded choice herds, while the best of two drawn at random stays
+good (Mitzenmacher, "The power of two choices"): hence `p2c` and `peak-ewma` draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.policies.protocol import Floats, Ints, OrderView, SeatsView
+
+
+class EarliestCompletion:
+    """The worker that is expected to be done first.
+
+    mean * (1 + used / slots): work that shares a worker slows each other down, from not at all when
+    idle to twice the time when almost full.
+    """
+
+    __slots__ = ()
+
+    @property
+    def sampled(self) -> int:
+        return 0
+
+    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
+        return completion_ms(seats.mean_ms, seats.slots, used)
+
+
+def completion_ms(mean_ms: Floats, slots: Ints, used: Ints) -> Floats:
+    """When a request is expected to be done on a worker of whose slots `used` are taken."""
+    completion: Floats = mean_ms * (slots + used)
+    completion /= slots
+    return completion
+
+
+class _OldestFirst:
+    __slots__ = ()
+
+    @property
+    def version(self) -> str:
+        return "1"
+
+    def scores(self, view: OrderView) -> Floats:
+        return -view.submitted_at_s
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin(_OldestFirst):
+    """One request each, in turn; at each block the turn begins one worker further on."""
+
+    @property
+    def name(self) -> str:
+        return "round-robin"
+
+    @property
+    def sampled(self) -> int:
+        return 0
+
+    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
+        keys: Floats = (used - seats.in_flight) * float(seats.workers) + seats.turn
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRoundRobin(_OldestFirst):
+    """In turn, each worker in proportion to what it can serve (stride scheduling).
+
+    The key is the pass at which a worker's next turn is due: (given + phase) / weight.
+    """
+
+    @property
+    def name(self) -> str:
+        return "weighted-round-robin"
+
+    @property
+    def sampled(self) -> int:
+        return 0
+
+    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
+        phase = (seats.turn + 1) / float(seats.workers)
+        keys: Floats = (used - seats.in_flight + phase) / seats.weight
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class LeastRequests(_OldestFirst):
+    """The worker whose slots would be the least full with one request more."""
+
+    @property
+    def name(self) -> str:
+        return "least-requests"
+
+    @property
+    def sampled(self) -> int:
+        return 0
+
+    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
+        keys: Floats = (used + 1) / seats.slots
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class TwoChoices(LeastRequests):
+    """The less loaded of two workers drawn at random."""
+
+    @property
+    def name(self) -> str:
+        return "p2c"
+
+    @property
+    def sampled(self) -> int:
+        return 2
+
+
+@dataclass(frozen=True, slots=True)
+class PeakEwma(_OldestFirst):
+    """Of two drawn at random, the one with less latency x (requests in flight + 1) per slot.
+
+    The latency is a moving average that takes a peak at once and forgets it slowly.
+    """
+
+    @property
+    def name(self) -> str:
+        return "peak-ewma"
+
+    @property
+    def sampled(self) -> int:
+        return 2
+
+    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
+        keys: Floats = seats.ewma_ms * (used + 1) / seats.slots
+        return keys

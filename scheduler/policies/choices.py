@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduler.policies.protocol import Floats, Ints, OrderView, SeatsView
 
 
@@ -31,7 +33,7 @@ class EarliestCompletion:
 
 def completion_ms(mean_ms: Floats, slots: Ints, used: Ints) -> Floats:
     """When a request is expected to be done on a worker of whose slots `used` are taken."""
-    completion: Floats = mean_ms * (slots + used)
+    completion: Floats = np.multiply(mean_ms, slots + used, dtype=np.float64)
     completion /= slots
     return completion
 

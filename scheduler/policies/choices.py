@@ -33,7 +33,7 @@ class EarliestCompletion:
 
 def completion_ms(mean_ms: Floats, slots: Ints, used: Ints) -> Floats:
     """When a request is expected to be done on a worker of whose slots `used` are taken."""
-    completion: Floats = np.multiply(mean_ms, slots + used, dtype=np.float64)
+    completion: Floats = mean_ms * (slots + used)
     completion /= slots
     return completion
 
@@ -62,7 +62,8 @@ class RoundRobin(_OldestFirst):
         return 0
 
     def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        keys: Floats = (used - seats.in_flight) * float(seats.workers) + seats.turn
+        given = (used - seats.in_flight).astype(np.float64)
+        keys: Floats = given * seats.workers + seats.turn
         return keys
 
 

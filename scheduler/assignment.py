@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from scheduler.admission import Admission
 from scheduler.cells import Cells
-from scheduler.kinds import Floats, Ints, mean_ms, model_of, p90_ms, sigma_class_of, tokens_of
+from scheduler.kinds import Floats, Ints, model_of, sigma_class_of, tokens_of
 from scheduler.limits import OpenLimit, Reached
-from scheduler.model import Block, PendingRequest, WorkerId
+from scheduler.model import Block, PendingRequest
 from scheduler.pending import PendingTable
 from scheduler.policies.protocol import Policy
-from scheduler.seats import Found, Group, OpenSeats
+from scheduler.seats import NOBODY, Group, Kind, Loads
 from scheduler.workers import ModelSeats, WorkerTable
 
 _CHUNK = 2048
@@ -40,7 +40,11 @@ class Assignments:
     """What was given out, in the order of scores; rows are positions among the admitted."""
 
     rows: list[int] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+    """Slots of the worker that were taken already."""
+    mean_ms: list[float] = field(default_factory=list)
+    p90_ms: list[float] = field(default_factory=list)
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests kept for a busy worker that has not failed on them, and how many have."""
     limited: dict[int, Reached] = field(default_factory=dict)
@@ -65,24 +69,28 @@ class Assigner:
         self._tried = table.tried[self._slots]
         self._budget_ms = admission.budget_ms[rows]
         self._group = admission.cell[rows] * 2 + admission.owned_only[rows]
-        self._used: Ints = workers.in_flight.copy()
-        self._used_list: list[int] = self._used.tolist()
-        self._slots_list: list[int] = workers.slots.tolist()
+        self._used: list[int] = workers.in_flight.tolist()
+        self._limits: list[int] = workers.slots.tolist()
         self._hopeless = np.full(2 * len(cells), _NOT_YET)
         """By group, the largest budget that found nobody."""
         kinds = cells.kind(np.arange(len(cells)))
+        self._cell_kind: list[int] = kinds.tolist()
         self._cell_model = model_of(kinds)
         self._cell_tokens: Floats = tokens_of(kinds)
         self._cell_sigma = sigma_class_of(kinds)
-        self._models: dict[int, OpenSeats] = {}
-        self._free: dict[int, int] = {}
-        """Open seats left, by model."""
         self._index = {model: at for at, model in enumerate(table.models)}
         self._seats: list[ModelSeats | None] = [workers.seats.get(m) for m in table.models]
+        self._free: list[int] = []
+        """Open seats left, by model."""
+        self._loads: list[Loads | None] = [None] * len(self._seats)
+        """By model, once one of its seats is looked for."""
+        self._places: dict[int, list[tuple[int, int]]] = {}
+        """By rank, the models that it serves and its position among the seats of each."""
+        self._kinds: dict[int, Kind] = {}
         self._groups: dict[int, Group] = {}
 
     def run(self, ranking: Ints, limits: Sequence[OpenLimit] = ()) -> Assignments:
-        """Serves the requests in that order."""
+        """Serves the requests in that order. Raises InvalidKeys."""
         self._close_full_models()
         result = Assignments()
         for first in range(0, len(ranking), _CHUNK):
@@ -93,34 +101,68 @@ class Assigner:
         return result
 
     def _serve(self, rows: Ints, limits: Sequence[OpenLimit], result: Assignments) -> None:
-        hopeless = self._hopeless
-        for row, group, budget_ms, tried in zip(
+        hopeless, groups, sampled = self._hopeless, self._groups, self._policy.sampled
+        for row, name, budget_ms, tried in zip(
             rows.tolist(),
             self._group[rows].tolist(),
             self._budget_ms[rows].tolist(),
             self._tried[rows].tolist(),
             strict=True,
         ):
-            if budget_ms <= hopeless[group]:
+            if budget_ms <= hopeless[name]:
                 continue
             if limits and (reached := self._reached(row, limits)) is not None:
                 result.limited[row] = reached
                 continue
+            group = groups.get(name)
+            if group is None:
+                group = groups[name] = self._open(name)
             if tried:
-                found = self._retry(row, group, budget_ms, result)
+                at = self._retry(row, name, group, budget_ms, result)
+            elif sampled:
+                at = self._draw(row, group, budget_ms, ())
             else:
-                found = self._find(row, group, budget_ms, ())
-                if found is None:
-                    hopeless[group] = budget_ms
-            if found is None:
+                at = group.first(budget_ms)
+            if at == NOBODY:
+                if row not in result.waiting:
+                    hopeless[name] = budget_ms
                 continue
-            result.rows.append(row)
-            result.found.append(found)
-            self._reserve(found.rank)
+            self._take(row, group, at, result)
             if limits:
-                request, worker = self._request(row), self._workers.ids[found.rank]
+                request, worker = self._request(row), self._workers.ids[result.ranks[-1]]
                 for limit in limits:
                     limit.assigned(row, request, worker)
+
+    def _take(self, row: int, group: Group, at: int, result: Assignments) -> None:
+        rank = group.rank[at]
+        used = self._used[rank]
+        result.rows.append(row)
+        result.ranks.append(rank)
+        result.used.append(used)
+        result.mean_ms.append(group.mean_ms[at])
+        result.p90_ms.append(group.p90_ms[at])
+        used += 1
+        self._used[rank] = used
+        full = used >= self._limits[rank]
+        places = self._places.get(rank)
+        if places is None:
+            places = self._places[rank] = self._places_of(rank)
+        for model, position in places:
+            loads = self._loads[model]
+            if loads is not None:
+                loads.reserve(position, used, full=full)
+            if full:
+                self._free[model] -= 1
+                if not self._free[model]:
+                    self._close(self._cell_model == model)
+
+    def _places_of(self, rank: int) -> list[tuple[int, int]]:
+        asked = [
+            model
+            for name in self._workers.models_of(rank)
+            if (model := self._index.get(name)) is not None
+        ]
+        return [(model, self._model_seats(model).position[rank]) for model in asked]
 
     def _reached(self, row: int, limits: Sequence[OpenLimit]) -> Reached | None:
         request = self._request(row)
@@ -130,86 +172,72 @@ class Assigner:
                 return reached
         return None
 
-    def _retry(self, row: int, group: int, budget_ms: int, result: Assignments) -> Found | None:
-        failed: frozenset[WorkerId] = self._request(row).tried
+    def _retry(self, row: int, name: int, group: Group, budget_ms: int, result: Assignments) -> int:
+        failed = self._request(row).tried
         tried = self._workers.ranks(failed)
-        found = self._find(row, group, budget_ms, tried)
-        if found is None and self._worth_waiting(group, budget_ms, tried):
+        sampled = self._policy.sampled
+        at = self._draw(row, group, budget_ms, tried) if sampled else group.but(budget_ms, tried)
+        if at != NOBODY:
+            return at
+        if self._worth_waiting(name, group.kind, budget_ms, tried):
             result.waiting[row] = len(failed)
-            return None
-        if found is None:
-            found = self._find(row, group, budget_ms, ())
-            if found is None:
-                self._hopeless[group] = budget_ms
-        return found
+            return NOBODY
+        return self._draw(row, group, budget_ms, ()) if sampled else group.first(budget_ms)
 
-    def _find(self, row: int, group: int, budget_ms: int, tried: Collection[int]) -> Found | None:
-        seats = self._groups.get(group)
-        if seats is None:
-            seats = self._groups[group] = self._open_group(group)
-        if self._policy.sampled:
-            return seats.drawn(budget_ms, tried, self._block.hash, self._request(row).key)
-        return seats.first(budget_ms, tried, self._used_list)
+    def _draw(self, row: int, group: Group, budget_ms: int, tried: Collection[int]) -> int:
+        key, draws = self._request(row).key, self._policy.sampled
+        return group.drawn(budget_ms, tried, draws, self._block.hash, key)
 
-    def _open_group(self, group: int) -> Group:
-        cell, owned_only = divmod(group, 2)
+    def _open(self, name: int) -> Group:
+        cell, owned_only = divmod(name, 2)
         model = int(self._cell_model[cell])
         seats = self._model_seats(model)
-        opened = self._models.get(model)
-        if opened is None or 2 * self._free[model] < len(opened.rank):
-            opened = self._models[model] = OpenSeats.of(
-                seats, self._workers, self._used, self._block.number
+        kind = self._kinds.get(self._cell_kind[cell])
+        if kind is None:
+            loads = self._loads[model]
+            if loads is None:
+                used = np.array([self._used[rank] for rank in seats.rank.tolist()], np.int64)
+                loads = self._loads[model] = Loads(
+                    seats, self._workers, used, self._policy, self._block.number
+                )
+            kind = self._kinds[self._cell_kind[cell]] = Kind(
+                loads, float(self._cell_tokens[cell]), int(self._cell_sigma[cell]), self._policy
             )
-        suits = opened.memory_mb >= self._cells.least_memory_mb(cell, seats)
-        if owned_only:
-            suits &= opened.owned
-        return Group(
-            opened if suits.all() else opened.pick(np.flatnonzero(suits)),
-            float(self._cell_tokens[cell]),
-            int(self._cell_sigma[cell]),
-            self._used,
-            self._policy,
-            len(self._workers),
-        )
+        return Group(kind, self._suits(cell, seats, owned_only=bool(owned_only)))
 
-    def _worth_waiting(self, group: int, budget_ms: int, tried: Collection[int]) -> bool:
+    def _suits(self, cell: int, seats: ModelSeats, *, owned_only: bool) -> NDArray[np.bool_] | None:
+        """Whether each seat has the memory and is owned, where that matters; None if all do."""
+        if self._cells.fits_all(cell) and not owned_only:
+            return None
+        suits = seats.memory_mb >= self._cells.least_memory_mb(cell, seats)
+        if owned_only:
+            suits &= self._workers.owned[seats.rank]
+        return suits
+
+    def _worth_waiting(self, name: int, kind: Kind, budget_ms: int, tried: Collection[int]) -> bool:
         """Whether an untried worker that is busy now could still finish before the deadline.
 
         A slot of a busy worker comes free after mean / slots on average.
         """
-        cell, owned_only = divmod(group, 2)
-        seats, workers = self._model_seats(int(self._cell_model[cell])), self._workers
+        cell, owned_only = divmod(name, 2)
+        seats, workers = kind.loads.seats, self._workers
         rank = seats.rank
         suits = workers.available[rank] & (workers.slots[rank] > 0)
-        suits &= seats.memory_mb >= self._cells.least_memory_mb(cell, seats)
+        fitting = self._suits(cell, seats, owned_only=bool(owned_only))
+        if fitting is not None:
+            suits &= fitting
         suits &= ~np.isin(rank, np.array(list(tried), np.int64))
-        if owned_only:
-            suits &= workers.owned[rank]
-        mean = mean_ms(seats.base_ms, seats.per_token_ms, float(self._cell_tokens[cell]))
-        p90 = p90_ms(mean, seats.factors(int(self._cell_sigma[cell])))
-        waited = p90[suits] + mean[suits] / workers.slots[rank[suits]]
+        waited = kind.p90_ms[suits] + kind.mean_ms[suits] / workers.slots[rank[suits]]
         return bool((waited <= budget_ms).any())
-
-    def _reserve(self, rank: int) -> None:
-        used = self._used_list[rank] + 1
-        self._used_list[rank] = used
-        self._used[rank] = used
-        if used < self._slots_list[rank]:
-            return
-        for name in self._workers.models_of(rank):
-            model = self._index.get(name)
-            if model is not None:
-                self._free[model] -= 1
-                if not self._free[model]:
-                    self._close(self._cell_model == model)
 
     def _close_full_models(self) -> None:
         workers = self._workers
-        open_ = workers.available & (self._used < workers.slots)
-        full = np.zeros(len(self._seats), np.bool_)
-        for model, seats in enumerate(self._seats):
-            self._free[model] = 0 if seats is None else int(open_[seats.rank].sum())
-            full[model] = not self._free[model]
+        open_ = workers.available & (workers.in_flight < workers.slots)
+        self._free = [
+            0 if seats is None else int(np.count_nonzero(open_[seats.rank]))
+            for seats in self._seats
+        ]
+        full = np.array(self._free, np.int64) == 0
         self._close(full[self._cell_model])
 
     def _close(self, cells: NDArray[np.bool_]) -> None:

@@ -98,6 +98,10 @@ class Cells:
         kinds: Ints = self.code[cells] // _MEMORIES
         return kinds
 
+    def fits_all(self, cell: int) -> bool:
+        """Whether every seat of the model has the cell's memory."""
+        return bool(self.code[cell] % _MEMORIES == 0)
+
     def least_memory_mb(self, cell: int, seats: ModelSeats) -> int:
         """What a worker must have to serve all requests of the cell."""
         return int(seats.memories_mb[self.code[cell] % _MEMORIES])
@@ -105,22 +109,20 @@ class Cells:
     def _locate(self, table: PendingTable, slots: Ints, workers: WorkerTable) -> None:
         kinds = table.kind[slots]
         models = model_of(kinds)
+        codes = kinds * _MEMORIES
         by_model = np.argsort(models, kind="stable")
         edges = np.flatnonzero(np.diff(models[by_model])) + 1
         for rows in np.split(by_model, edges):
-            theirs = slots[rows]
             seats = workers.seats.get(table.models[int(models[rows[0]])])
             if seats is None:
-                table.cell[theirs] = MODEL_UNKNOWN
+                codes[rows] = MODEL_UNKNOWN
                 continue
-            smaller = np.searchsorted(seats.memories_mb, table.memory_mb[theirs])
-            codes, where = np.unique(kinds[rows] * _MEMORIES + smaller, return_inverse=True)
+            smaller = np.searchsorted(seats.memories_mb, table.memory_mb[slots[rows]])
             largest = len(seats.memories_mb)
-            cells = [
-                MEMORY_TOO_LARGE if code % _MEMORIES == largest else self._cell(code)
-                for code in codes.tolist()
-            ]
-            table.cell[theirs] = np.array(cells, np.int64)[where]
+            codes[rows] = np.where(smaller == largest, MEMORY_TOO_LARGE, codes[rows] + smaller)
+        distinct, where = np.unique(codes, return_inverse=True)
+        cells = [code if code < 0 else self._cell(code) for code in distinct.tolist()]
+        table.cell[slots] = np.array(cells, np.int64)[where]
 
     def _cell(self, code: int) -> int:
         cell = self._index.get(code)

@@ -86,11 +86,14 @@ def p90_factors(sigma_worker: Floats, sigma_tokens: float) -> Floats:
 
 def mean_ms(base_ms: Floats, per_token_ms: Floats, tokens: Floats | float) -> Floats:
     """The expected times of requests with so many output tokens; broadcasts."""
-    mean: Floats = np.clip(base_ms + per_token_ms * tokens, MIN_SERVICE_MS, MAX_SERVICE_MS)
+    mean: Floats = base_ms + per_token_ms * tokens
+    np.maximum(mean, MIN_SERVICE_MS, out=mean)
+    np.minimum(mean, MAX_SERVICE_MS, out=mean)
     return mean
 
 
 def p90_ms(mean: Floats, factors: Floats) -> Floats:
     """The times that nine of ten requests stay under; broadcasts."""
-    p90: Floats = np.minimum(mean * factors, MAX_SERVICE_MS)
+    p90: Floats = mean * factors
+    np.minimum(p90, MAX_SERVICE_MS, out=p90)
     return p90

@@ -33,7 +33,7 @@ from scheduler.model import (
 from scheduler.order import order_view, ranking
 from scheduler.pending import PendingTable
 from scheduler.policies import DEFAULT, Policy
-from scheduler.policies.choices import completion_ms
+from scheduler.policies.choices import slowdown
 from scheduler.rows import Context, DecisionRows
 from scheduler.workers import WorkerTable
 
@@ -179,14 +179,14 @@ class Planner:
         context: Context,
         given: Assignments,
     ) -> DecisionRows:
-        rank = np.array([one.rank for one in given.found], np.int64)
-        used = np.array([one.used for one in given.found], np.int64)
-        mean_ms = np.array([one.mean_ms for one in given.found], np.float64)
-        p90_ms = np.array([one.p90_ms for one in given.found], np.float64)
+        rank = np.array(given.ranks, np.int64)
+        used = np.array(given.used, np.int64)
+        mean_ms = np.array(given.mean_ms, np.float64)
+        p90_ms = np.array(given.p90_ms, np.float64)
         raw = self._raw(admission, rows, moment) | {
             "score": score[rows],
             "p90_ms": p90_ms,
-            "completion_ms": completion_ms(mean_ms, self._workers.slots[rank], used),
+            "completion_ms": mean_ms * slowdown(self._workers.slots[rank], used),
             "lease_ms": lease_ms(p90_ms, admission.budget_ms[rows]),
         }
         slots = admission.slots[rows]
@@ -195,7 +195,7 @@ class Planner:
             np.full(len(rows), CODES[Reason.ASSIGNED], np.uint8),
             context,
             raw,
-            [self._workers.ids[one] for one in rank.tolist()],
+            [self._workers.ids[one] for one in given.ranks],
         )
 
     def _raw(

@@ -29,6 +29,8 @@ class ModelSeats:
         self.sigma = np.array([one.sigma for one in estimates], np.float64)
         self.success_lower = np.array([one.success_lower for one in estimates], np.float64)
         self.ewma_ms = np.array([one.ewma_ms for one in estimates], np.float64)
+        self.measured = bool(self.ewma_ms.any())
+        """Whether there is a moving average for any of them."""
         self.version = 0
         """Changes with everything that facts about the model depend on."""
         self.memories_mb: Ints = np.unique(memory_mb)
@@ -55,6 +57,7 @@ class ModelSeats:
         self.sigma[at] = estimate.sigma
         self.success_lower[at] = estimate.success_lower
         self.ewma_ms[at] = estimate.ewma_ms
+        self.measured = bool(self.ewma_ms.any())
         self._factors.clear()
         self.version += 1
 

@@ -21,10 +21,10 @@ from scheduler.policies.choices import (
     WeightedRoundRobin,
 )
 from scheduler.policies.orders import EarliestDeadline, FeeFirst, Fifo, WeightedRaw
-from scheduler.policies.protocol import Floats, Ints, OrderView, Policy, SeatsView
+from scheduler.policies.protocol import Floats, Ints, LoadsView, OrderView, Policy, SeatsView
 from scheduler.policies.value import Value
 
-__all__ = ["DEFAULT", "POLICIES", "Floats", "Ints", "OrderView", "Policy", "SeatsView"]
+__all__ = ["DEFAULT", "POLICIES", "Floats", "Ints", "LoadsView", "OrderView", "Policy", "SeatsView"]
 
 DEFAULT: Policy = Value()
 

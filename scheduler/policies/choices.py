@@ -1,4 +1,4 @@
-"""Which worker a request takes: keys of seats, the least one wins.
+"""Which worker a request takes: the one with the least work x load.
 
 Load is this router's own count of what it has given out, never a polled figure. With figures that
 are a block old, the globally least loaded choice herds, while the best of two drawn at random stays
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.protocol import Floats, Ints, OrderView, SeatsView
+from scheduler.policies.protocol import Floats, Ints, LoadsView, OrderView, SeatsView
 
 
 class EarliestCompletion:
@@ -27,15 +27,17 @@ class EarliestCompletion:
     def sampled(self) -> int:
         return 0
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        return completion_ms(seats.mean_ms, seats.slots, used)
+    def work(self, seats: SeatsView) -> Floats:
+        return seats.mean_ms
+
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        return slowdown(workers.slots, used)
 
 
-def completion_ms(mean_ms: Floats, slots: Ints, used: Ints) -> Floats:
-    """When a request is expected to be done on a worker of whose slots `used` are taken."""
-    completion: Floats = mean_ms * (slots + used)
-    completion /= slots
-    return completion
+def slowdown(slots: Ints, used: Ints) -> Floats:
+    """How many times as long a request takes on a worker of whose slots `used` are taken."""
+    times: Floats = (slots + used) / slots
+    return times
 
 
 class _OldestFirst:
@@ -47,6 +49,9 @@ class _OldestFirst:
 
     def scores(self, view: OrderView) -> Floats:
         return -view.submitted_at_s
+
+    def work(self, seats: SeatsView) -> Floats:
+        return np.ones(len(seats.slots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +66,17 @@ class RoundRobin(_OldestFirst):
     def sampled(self) -> int:
         return 0
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        given = (used - seats.in_flight).astype(np.float64)
-        keys: Floats = given * seats.workers + seats.turn
-        return keys
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        given = (used - workers.in_flight).astype(np.float64)
+        passes: Floats = given * workers.workers + workers.turn
+        return passes
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedRoundRobin(_OldestFirst):
     """In turn, each worker in proportion to what it can serve (stride scheduling).
 
-    The key is the pass at which a worker's next turn is due: (given + phase) / weight.
+    The key is the pass at which a worker's next turn is due, (given + phase) / (slots / mean).
     """
 
     @property
@@ -82,10 +87,13 @@ class WeightedRoundRobin(_OldestFirst):
     def sampled(self) -> int:
         return 0
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        phase = (seats.turn + 1) / float(seats.workers)
-        keys: Floats = (used - seats.in_flight + phase) / seats.weight
-        return keys
+    def work(self, seats: SeatsView) -> Floats:
+        return seats.mean_ms
+
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        phase = (workers.turn + 1) / workers.workers
+        passes: Floats = (used - workers.in_flight + phase) / workers.slots
+        return passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +108,8 @@ class LeastRequests(_OldestFirst):
     def sampled(self) -> int:
         return 0
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        keys: Floats = (used + 1) / seats.slots
-        return keys
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        return fullness(workers.slots, used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,14 @@ class PeakEwma(_OldestFirst):
     def sampled(self) -> int:
         return 2
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        keys: Floats = seats.ewma_ms * (used + 1) / seats.slots
-        return keys
+    def work(self, seats: SeatsView) -> Floats:
+        return seats.ewma_ms
+
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        return fullness(workers.slots, used)
+
+
+def fullness(slots: Ints, used: Ints) -> Floats:
+    """Requests a slot with one request more."""
+    full: Floats = (used + 1) / slots
+    return full

@@ -64,25 +64,33 @@ class OrderView:
 class SeatsView:
     """Workers as servers of one kind of request: one element a worker, in the order of ids."""
 
-    rank: Ints
-    """Position of the worker in the order of all ids."""
-    turn: Ints
-    """The same counted from the worker whose turn it is at this block; all workers differ."""
-    workers: int
-    """How many workers there are."""
     slots: Ints
-    in_flight: Ints
-    """Slots taken when the round began."""
     mean_ms: Floats
     p90_ms: Floats
     ewma_ms: Floats
+    """Peak-sensitive moving average of its latest times; the mean where there is none."""
     success_lower: Floats
-    weight: Floats
-    """Requests of this kind that it can serve in a millisecond: slots / mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadsView:
+    """Workers by their load, whatever they serve: one element a worker, in the order of ids."""
+
+    slots: Ints
+    in_flight: Ints
+    """Slots taken when the round began."""
+    turn: Ints
+    """Position in the order of all ids, counted from the worker whose turn it is at this block."""
+    workers: int
+    """How many workers there are."""
 
 
 class Policy(Protocol):
-    """How admitted requests are ordered, and which worker each one takes."""
+    """How admitted requests are ordered, and which worker each one takes.
+
+    A request takes the worker with the least `work * load` among those that suit it, of equal ones
+    the smallest id.
+    """
 
     @property
     def name(self) -> str:
@@ -100,9 +108,14 @@ class Policy(Protocol):
     def scores(self, view: OrderView) -> Floats:
         """One finite score a request; the highest goes first, equal ones in the order of keys."""
 
-    def load_keys(self, seats: SeatsView, used: Ints) -> Floats:
-        """One finite key a seat, `used` slots of it being taken; the least one gets the request,
-        equal ones in the order of ranks.
+    def work(self, seats: SeatsView) -> Floats:
+        """What a request of this kind costs each worker: finite and at least 0.
 
-        Elementwise (a seat's key depends on no other seat), and must not fall when `used` rises.
+        Elementwise: a worker's figure depends on no other worker.
+        """
+
+    def load(self, workers: LoadsView, used: Ints) -> Floats:
+        """How loaded each worker is with `used` of its slots taken: finite and at least 0.
+
+        Elementwise, and must not fall when `used` rises.
         """

@@ -68,7 +68,7 @@ class Cells:
     owned_success_lower: NDArray[np.float64]
 
     def __init__(self) -> None:
-        self._structure = -1
+        self._basis = (-1, -1)
         self._index: dict[int, int] = {}
         self.code: Ints = np.zeros(0, np.int64)
         """kind * 2**20 + number of smaller memories."""
@@ -82,8 +82,9 @@ class Cells:
     def settle(self, table: PendingTable, workers: WorkerTable) -> None:
         """Gives every pending request its cell, and every such cell its present facts."""
         slots = table.order()
-        if self._structure != workers.structure or len(self._index) > 1024 + 4 * len(table):
-            self._structure = workers.structure
+        basis = (workers.structure, table.naming)
+        if self._basis != basis or len(self._index) > 1024 + 4 * len(table):
+            self._basis = basis
             self._index.clear()
             self._version[:] = -1
             table.cell[slots] = NO_CELL

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from scheduler.explain import sentence
 from scheduler.model import Block, Numbers, Reason, RequestKey, WorkerId
+
+if TYPE_CHECKING:
+    from scheduler.rows import DecisionRows
 
 NUMBER_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Numbers))
 
@@ -47,6 +50,6 @@ class Plan:
     block: Block
     policy: str
     policy_version: str
-    assigned: Sequence[Decision]
-    kept: Sequence[Decision]
-    refused: Sequence[Decision]
+    assigned: DecisionRows
+    kept: DecisionRows
+    refused: DecisionRows

@@ -66,10 +66,13 @@ class PendingTable:
     request: NDArray[np.object_]
 
     def __init__(self) -> None:
+        self.naming = 0
+        """Changes when models and tenants are given other indexes."""
         self._begin()
 
     def _begin(self) -> None:
         self._capacity = 0
+        self.naming += 1
         for name, kind in _COLUMNS.items():
             setattr(self, name, np.zeros(0, kind))
         self._slot_of: dict[tuple[int, bytes], int] = {}

@@ -1,4 +1,5 @@
-"""One scheduling round a block: snapshot, plan, decisions and leases written, jobs dispatched."""
+"""One scheduling round a block: what has changed, plan, decisions and leases written, jobs
+dispatched."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from dataclasses import dataclass, field
 import structlog
 
 from indexer.database import Connection, Fence, Pool
-from indexer.types import Address
-from inferd.node.metrics import DECISIONS, ROUND_SECONDS
-from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.node.feed import Feed, Reading
+from inferd.node.metrics import DECISIONS, PLAN_SECONDS, ROUND_PENDING, ROUND_SECONDS
+from inferd.node.round_rows import RoundRows, round_rows, write_round
+from inferd.node.snapshot import RoundInputs
 from inferd.node.wakeup import Wakeup
 from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
-from inferd.workers.leases import Lease
-from scheduler import audit
-from scheduler.decision import Decision, Plan
-from scheduler.model import Reason, RequestKey, Snapshot, WorkerView
-from scheduler.plan import plan
-from scheduler.policies import policy_named
+from inferd.workers.leases import Grant, Lease
+from scheduler.decision import Plan
+from scheduler.model import Reason, RequestKey, WorkerId, WorkerView
+from scheduler.planner import Changes, Planner
+from scheduler.policies import Policy
 
 # What more or other workers could still serve.
 _RECONSIDERED = (Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE)
@@ -34,6 +35,35 @@ log = structlog.get_logger("scheduler")
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
 
 
+class _State:
+    """What is kept between rounds; thrown away whole when a round fails on the way."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+        self.planner = Planner()
+        self.workers: dict[WorkerId, WorkerView] = {}
+
+    def decide(
+        self, reading: Reading, workers: Sequence[WorkerView], policy: Policy
+    ) -> tuple[Plan, RoundRows]:
+        """The plan and its rows; runs in a thread."""
+        present = {view.id: view for view in workers}
+        pending = self.feed.take_in(reading)
+        self.planner.apply(
+            Changes(
+                added=pending.added,
+                removed=pending.removed,
+                workers=[view for view in workers if self.workers.get(view.id) != view],
+                workers_gone=[one for one in self.workers if one not in present],
+            )
+        )
+        self.workers = present
+        started_s = time.perf_counter()
+        plan = self.planner.plan(reading.moment, policy)
+        PLAN_SECONDS.observe(time.perf_counter() - started_s)
+        return plan, round_rows(plan)
+
+
 @dataclass
 class Rounds:
     """The scheduling loop of one session."""
@@ -41,7 +71,8 @@ class Rounds:
     db: Pool
     inputs: Inputs
     """Workers, gas and rules as they are now."""
-    policy: str
+    policy: Policy
+    """May be exchanged at any time; the next round takes it."""
     dispatcher: Dispatcher
     names: Mapping[bytes, str]
     """Model names by id."""
@@ -49,7 +80,7 @@ class Rounds:
     bell: Wakeup
     may_decide: Callable[[], bool]
     """False while the tables are behind the chain."""
-    _kept: dict[RequestKey, Reason] = field(default_factory=dict)
+    _state: _State = field(default_factory=_State)
     _offers: frozenset[tuple[bytes, bytes, int]] | None = None
 
     async def run(self) -> None:
@@ -58,110 +89,85 @@ class Rounds:
             await self.bell.wait()
             if self.may_decide():
                 await self.round()
+            else:
+                async with self.db.acquire() as connection:
+                    await self._state.feed.skip(connection, self.fence)
 
     async def round(self) -> Plan | None:
         """One round; None before the first indexed block."""
-        started = time.perf_counter()
-        snapshot = await self._snapshot()
-        if snapshot is None:
-            return None
-        if self._offers != (offers := _offers(snapshot.workers)):
-            await self._reconsider(snapshot)
-            self._offers = offers
-            snapshot = await self._snapshot() or snapshot
-        decided = await asyncio.to_thread(plan, snapshot, policy_named(self.policy))
-        granted = await self._write(snapshot, decided, started)
-        for lease, job in granted:
-            self.dispatcher.start(lease, job)
-        ROUND_SECONDS.observe(time.perf_counter() - started)
-        return decided
+        state = self._state
+        try:
+            return await self._round(state)
+        except BaseException:
+            # A thread may still be at work on the old one.
+            self._state = _State()
+            raise
 
-    async def _snapshot(self) -> Snapshot | None:
+    async def _round(self, state: _State) -> Plan | None:
+        started_s = time.perf_counter()
         async with self.db.acquire() as connection:
             inputs = await self.inputs(connection)
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await load_snapshot(connection, inputs)
+            if self._offers != (offers := _offers(inputs.workers)):
+                await self._reconsider(connection)
+                self._offers = offers
+            reading = await state.feed.read(connection, inputs, self.fence)
+        if reading is None:
+            return None
+        decided, rows = await asyncio.to_thread(state.decide, reading, inputs.workers, self.policy)
+        pending = state.planner.pending
+        ROUND_PENDING.set(pending)
+        if rows.decisions:
+            for lease, job in await self._write(decided, rows, pending, started_s):
+                self.dispatcher.start(lease, job)
+        ROUND_SECONDS.observe(time.perf_counter() - started_s)
+        return decided
 
-    async def _reconsider(self, snapshot: Snapshot) -> None:
-        async with self.db.acquire() as connection, connection.transaction():
+    async def _reconsider(self, connection: Connection) -> None:
+        async with connection.transaction():
             await self.fence(connection)
             await connection.execute(
                 """
-                DELETE FROM node.refusal f USING chain.request r
+                DELETE FROM node.refusal f USING chain.request r, chain.cursor c
                 WHERE r.id = f.request_id AND r.commitment = f.commitment
-                  AND r.status = 'pending' AND r.deadline_s > $1 AND f.reason = ANY($2)
+                  AND r.status = 'pending' AND r.deadline_s > c.timestamp_s AND f.reason = ANY($1)
                 """,
-                snapshot.block.timestamp_s,
                 [str(reason) for reason in _RECONSIDERED],
             )
 
     async def _write(
-        self, snapshot: Snapshot, decided: Plan, started: float
+        self, decided: Plan, rows: RoundRows, pending: int, started_s: float
     ) -> list[tuple[Lease, Job]]:
-        news = [kept for kept in decided.kept if self._kept.get(kept.key) is not kept.reason]
-        self._kept = {kept.key: kept.reason for kept in decided.kept}
-        if not (decided.assigned or decided.refused or news):
-            return []
-        attempts = {request.key: request.attempts for request in snapshot.requests}
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
-            round_id: int = await connection.fetchval(
-                """
-                INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending,
-                                        assigned, kept, refused, duration_us)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id
-                """,
-                decided.block.number,
-                decided.block.hash,
-                decided.block.base_fee_wei,
-                decided.policy,
-                len(snapshot.requests),
-                len(decided.assigned),
-                len(decided.kept),
-                len(decided.refused),
-                int((time.perf_counter() - started) * 1e6),
-            )
-            await _insert_decisions(connection, round_id, decided, news)
-            await _insert_refusals(connection, decided, snapshot)
-            jobs = await self._load_jobs(connection, decided.assigned)
-            granted = []
-            for decision in decided.assigned:
-                job = jobs.get(decision.key)
-                if job is None:  # a reorganisation took it away since the snapshot
-                    continue
-                lease = await leases.grant(
-                    connection,
-                    request_id=decision.key.id,
-                    commitment=Commitment(decision.key.commitment),
-                    worker=_worker(decision),
-                    attempt=attempts[decision.key] + 1,
-                    lease_ms=decision.lease_ms or 0,
-                )
-                granted.append((lease, job))
-        for reason, count in Counter(str(kept.reason) for kept in news).items():
-            DECISIONS.labels(reason).inc(count)
-            log.info("kept", block_number=decided.block.number, reason=reason, requests=count)
-        for decision in (*decided.assigned, *decided.refused):
-            DECISIONS.labels(str(decision.reason)).inc()
-            log.info(
-                "decided",
-                trace_id=decision.key.commitment.hex()[:16],
-                request_id=decision.key.id,
-                block_number=decided.block.number,
-                reason=str(decision.reason),
-                worker=decision.worker,
-            )
+            duration_us = int((time.perf_counter() - started_s) * 1e6)
+            await write_round(connection, decided, rows, pending=pending, duration_us=duration_us)
+            granted = await self._grant(connection, decided)
+        _tell(decided, rows)
         return granted
 
-    async def _load_jobs(
-        self, connection: Connection, assigned: Sequence[Decision]
-    ) -> dict[RequestKey, Job]:
+    async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
+        requests = decided.assigned.requests.tolist()
+        jobs = await self._load_jobs(connection, [request.key.id for request in requests])
+        # Without a job is what a reorganisation took away since the reading.
+        grants = [
+            Grant(request.key, worker, request.attempts + 1, lease_ms)
+            for request, worker, lease_ms in zip(
+                requests,
+                decided.assigned.column("worker"),
+                decided.assigned.column("lease_ms"),
+                strict=True,
+            )
+            if request.key in jobs
+        ]
+        return [(lease, jobs[lease.key]) for lease in await leases.grant_all(connection, grants)]
+
+    async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
             SELECT id, commitment, model_id, input, max_tokens, deadline_s
             FROM chain.request WHERE id = ANY($1) AND status = 'pending'
             """,
-            [decision.key.id for decision in assigned],
+            ids,
         )
         return {
             RequestKey(row["id"], row["commitment"]): Job(
@@ -183,60 +189,21 @@ def _offers(workers: Sequence[WorkerView]) -> frozenset[tuple[bytes, bytes, int]
     )
 
 
-def _worker(decision: Decision) -> Address:
-    if decision.worker is None:
-        raise ValueError(f"request {decision.key.id} is assigned to nobody")
-    return Address(decision.worker)
-
-
-async def _insert_decisions(
-    connection: Connection, round_id: int, decided: Plan, news: Sequence[Decision]
-) -> None:
-    kinds = (("assign", decided.assigned), ("keep", news), ("refuse", decided.refused))
-    await connection.executemany(
-        """
-        INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,
-                                   worker, score, inputs, leaf)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-        """,
-        [
-            (
-                round_id,
-                decision.key.id,
-                decision.key.commitment,
-                kind,
-                str(decision.reason),
-                decision.sentence,
-                decision.worker,
-                decision.score,
-                decision.inputs,
-                audit.leaf(decision, decided.block, decided.policy),
+def _tell(decided: Plan, rows: RoundRows) -> None:
+    """Counts all decisions that are news; names those that give a request away or turn it down."""
+    block_number = decided.block.number
+    reasons = Counter(str(row[3]) for row in rows.decisions)
+    for reason, count in reasons.items():
+        DECISIONS.labels(reason).inc(count)
+    for reason, count in Counter(str(row[3]) for row in rows.decisions if row[0] == "keep").items():
+        log.info("kept", block_number=block_number, reason=reason, requests=count)
+    for kind, id_, commitment, reason, worker, *_ in rows.decisions:
+        if kind != "keep":
+            log.info(
+                "decided",
+                trace_id=commitment.hex()[:16],
+                request_id=id_,
+                block_number=block_number,
+                reason=str(reason),
+                worker=worker,
             )
-            for kind, decisions in kinds
-            for decision in decisions
-        ],
-    )
-
-
-async def _insert_refusals(connection: Connection, decided: Plan, snapshot: Snapshot) -> None:
-    deadlines_s = {request.key: request.deadline_s for request in snapshot.requests}
-    await connection.executemany(
-        """
-        INSERT INTO node.refusal
-            (request_id, commitment, deadline_s, reason, sentence, block_number)
-        VALUES ($1, $2, $3, $4, $5, $6)
-        ON CONFLICT (request_id, commitment) DO UPDATE
-            SET deadline_s = $3, reason = $4, sentence = $5, block_number = $6, decided_at = now()
-        """,
-        [
-            (
-                decision.key.id,
-                decision.key.commitment,
-                deadlines_s[decision.key],
-                str(decision.reason),
-                decision.sentence,
-                decided.block.number,
-            )
-            for decision in decided.refused
-        ],
-    )

@@ -33,6 +33,7 @@ from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from scheduler.model import Rules, WorkerView
+from scheduler.policies import policy_named
 
 if TYPE_CHECKING:
     from inferd.node.daemon import Node
@@ -85,7 +86,7 @@ class Session:
         self.rounds = Rounds(
             db=db,
             inputs=self._round_inputs,
-            policy=settings.scheduling.policy,
+            policy=policy_named(settings.scheduling.policy),
             dispatcher=self.dispatcher,
             names=node.crew.names,
             fence=leadership.fence,

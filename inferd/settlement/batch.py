@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -15,6 +15,7 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.decisions import SELECT_DECISION, leaf_of
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas, fits
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.receipts import FAULTS
@@ -168,13 +169,21 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
     """The oldest decisions that no transaction anchors; the root is zero where there are none."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT id, leaf FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1",
+            f"""
+            SELECT d.id, d.leaf, r.block_number, r.block_hash, r.policy, {SELECT_DECISION}
+            FROM (SELECT * FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1) d
+            JOIN node.round r ON r.id = d.round_id
+            """,  # noqa: S608 - constants
             limit,
         )
     if not rows:
         return DecisionsToAnchor((), ZERO_HASH)
-    root = merkle_root([row["leaf"] for row in rows])
-    return DecisionsToAnchor(tuple(row["id"] for row in rows), Hash32(root))
+    root = await asyncio.to_thread(_root, rows)
+    return DecisionsToAnchor(tuple(row["id"] for row in rows), root)
+
+
+def _root(rows: Sequence[Mapping[str, Any]]) -> Hash32:
+    return Hash32(merkle_root([leaf_of(row) for row in rows]))
 
 
 async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:

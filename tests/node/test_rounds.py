@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,15 @@ from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.node.wakeup import Wakeup
 from inferd.protocol.request import model_id
+from inferd.settlement.batch import load_decisions
+from inferd.settlement.decisions import decision_of, leaf_of
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
 from scheduler import audit
-from scheduler.model import GasModel, Rules
+from scheduler.model import GasModel, RequestKey, Rules
+from scheduler.policies import policy_named
 from tests.workers.support import MODEL, Scripted, a_worker, until
 
 _FEE_WEI = 10**16
@@ -126,7 +129,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         Rounds(
             db=pool,
             inputs=inputs,
-            policy="balanced",
+            policy=policy_named("balanced"),
             dispatcher=dispatcher,
             names={model_id(MODEL): MODEL},
             fence=no_fence,
@@ -263,20 +266,74 @@ async def test_a_request_that_a_reorg_took_away_is_not_leased(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.request(1)
-    snapshot = await house.rounds._snapshot()
+    load_jobs = house.rounds._load_jobs
 
-    async def stale() -> object:
-        return snapshot
+    async def after_a_reorg(connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
+        await connection.execute("DELETE FROM chain.request")
+        return await load_jobs(connection, ids)
 
-    monkeypatch.setattr(house.rounds, "_snapshot", stale)
-    await house.db.execute("DELETE FROM chain.request")
+    monkeypatch.setattr(house.rounds, "_load_jobs", after_a_reorg)
     await house.rounds.round()
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
+    await house.rounds.round()
+    assert house.rounds._state.planner.pending == 0
 
 
-async def test_leaves_in_the_table_are_those_of_the_decisions(house: House) -> None:
-    await house.request(1)
+async def test_after_an_error_on_the_way_everything_is_read_anew(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.request(1, fee_wei=10**9)
+    await house.rounds.round()
+    await house.request(2)
+
+    async def broken(*_: object) -> None:
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(house.rounds, "_write", broken)
+    with pytest.raises(OSError, match="away"):
+        await house.rounds.round()
+    monkeypatch.undo()
     plan = await house.rounds.round()
     assert plan is not None
-    stored = await house.db.fetchval("SELECT leaf FROM node.decision")
-    assert stored == audit.leaf(plan.assigned[0], plan.block, plan.policy)
+    assert [one.key.id for one in plan.assigned] == [2]
+    assert [one.key.id for one in plan.kept] == [1]
+
+
+async def test_while_nothing_may_be_decided_changes_do_not_pile_up(house: House) -> None:
+    house.rounds.may_decide = lambda: False
+    await house.request(1)
+    assert await house.db.fetchval("SELECT count(*) FROM node.touched") > 0
+    house.rounds.bell.ring()
+    running = asyncio.create_task(house.rounds.run())
+
+    async def emptied() -> None:
+        while await house.db.fetchval("SELECT count(*) FROM node.touched"):
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(20):
+        await emptied()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    plan = await house.rounds.round()
+    assert plan is not None
+    assert [one.key.id for one in plan.assigned] == [1]
+
+
+async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> None:
+    await house.request(1)
+    await house.request(2, fee_wei=10**9)
+    await house.request(3, model_id=model_id("unheard-of"))
+    await house.request(4, quorum=3)
+    plan = await house.rounds.round()
+    assert plan is not None
+    rows = await house.db.fetch(
+        "SELECT d.*, r.block_number, r.block_hash, r.policy FROM node.decision d"
+        " JOIN node.round r ON r.id = d.round_id ORDER BY request_id"
+    )
+    decided = [*plan.assigned, *plan.kept, *plan.refused]
+    assert [decision_of(row) for row in rows] == decided
+    assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
+    leaves = [leaf_of(row) for row in rows]
+    assert leaves == [audit.leaf(one, plan.block, plan.policy) for one in decided]
+    anchored = await load_decisions(house.db, 100)
+    assert anchored.root == audit.merkle_root(leaves)

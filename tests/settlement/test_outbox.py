@@ -65,8 +65,8 @@ async def test_a_decision_is_anchored_once(outbox: Outbox, pool: Pool) -> None:
         " kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0) RETURNING id"
     )
     decision_id = await pool.fetchval(
-        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
-        " inputs, leaf) VALUES ($1, 1, '', 'assign', '', '', '{}', '') RETURNING id",
+        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason)"
+        " VALUES ($1, 1, '', 'assign', 'assigned') RETURNING id",
         round_id,
     )
     first = dataclasses.replace(draft(1), decision_ids=(decision_id,))

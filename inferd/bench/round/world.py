@@ -4,9 +4,9 @@ The laws. Models are asked for and served by Zipf's law (exponent 1). A worker s
 on 1 to 4 slots with the memory of one of six common cards; 98 % are available, 30 % the
 operator's own, one model in ten is cold. Its time is base + per token, both log-normal, as is
 the spread of its times. A tenant (1,000 of them, Zipf) asks a model for outputs of its own
-typical length (log-normal, median 200 tokens, sigma 0.7), never above max_tokens (64 to 2,048). Fees
-are log-normal, deadlines 2 to 30 minutes away. All workers are idle: the most that a round can have
-to assign.
+typical length (log-normal, median 200 tokens, sigma 0.7), never above max_tokens (64 to 2,048).
+Fees are log-normal, deadlines 2 to 30 minutes away. All workers are idle: the most that a round can
+have to assign.
 """
 
 from __future__ import annotations

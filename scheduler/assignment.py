@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from scheduler.admission import Admission
 from scheduler.cells import Cells
-from scheduler.kinds import Floats, Ints, model_of, sigma_class_of, tokens_of
+from scheduler.kinds import Floats, Ints, mean_ms, model_of, p90_ms, sigma_class_of, tokens_of
 from scheduler.limits import OpenLimit, Reached
 from scheduler.model import Block, PendingRequest
+from scheduler.openings import least_open_p90
 from scheduler.pending import PendingTable
 from scheduler.policies.protocol import Policy
 from scheduler.seats import NOBODY, Group, Kind, Loads
@@ -33,6 +34,8 @@ from scheduler.workers import ModelSeats, WorkerTable
 
 _CHUNK = 2048
 _NOT_YET = -1.0
+_FEW = 64
+"""As many open seats of a model are gone through again after each search in vain."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Assigner:
         self._group = admission.cell[rows] * 2 + admission.owned_only[rows]
         self._used: list[int] = workers.in_flight.tolist()
         self._limits: list[int] = workers.slots.tolist()
+        self._memory_mb: list[int] = workers.memory_mb.tolist()
         self._hopeless = np.full(2 * len(cells), _NOT_YET)
         """By group, the largest budget that found nobody."""
         kinds = cells.kind(np.arange(len(cells)))
@@ -80,18 +84,24 @@ class Assigner:
         self._cell_sigma = sigma_class_of(kinds)
         self._index = {model: at for at, model in enumerate(table.models)}
         self._seats: list[ModelSeats | None] = [workers.seats.get(m) for m in table.models]
-        self._free: list[int] = []
-        """Open seats left, by model."""
+        self._asked: dict[int, Ints] = {}
+        """By model, the cells that requests are in."""
+        self._least_mb: dict[int, int] = {}
+        """By model, the least memory that any request asks for; seats with less are of no use."""
+        self._free: dict[int, int] = {}
+        """By model, open seats of use that are left."""
         self._loads: list[Loads | None] = [None] * len(self._seats)
         """By model, once one of its seats is looked for."""
-        self._places: dict[int, list[tuple[int, int]]] = {}
-        """By rank, the models that it serves and its position among the seats of each."""
+        self._models: dict[int, list[int]] = {}
+        """By rank, the models that are asked for and that it serves."""
+        self._filled: set[int] = set()
+        """Models of which a seat has filled up since their groups were last gone through."""
         self._kinds: dict[int, Kind] = {}
         self._groups: dict[int, Group] = {}
 
     def run(self, ranking: Ints, limits: Sequence[OpenLimit] = ()) -> Assignments:
         """Serves the requests in that order. Raises InvalidKeys."""
-        self._close_full_models()
+        self._count_open_seats()
         result = Assignments()
         for first in range(0, len(ranking), _CHUNK):
             chunk = ranking[first : first + _CHUNK]
@@ -126,6 +136,7 @@ class Assigner:
             if at == NOBODY:
                 if row not in result.waiting:
                     hopeless[name] = budget_ms
+                    self._look_again(int(self._cell_model[name // 2]))
                 continue
             self._take(row, group, at, result)
             if limits:
@@ -144,25 +155,22 @@ class Assigner:
         used += 1
         self._used[rank] = used
         full = used >= self._limits[rank]
-        places = self._places.get(rank)
-        if places is None:
-            places = self._places[rank] = self._places_of(rank)
-        for model, position in places:
+        models = self._models.get(rank)
+        if models is None:
+            models = self._models[rank] = [
+                model  # that requests ask for
+                for name in self._workers.models_of(rank)
+                if (model := self._index.get(name, -1)) in self._asked
+            ]
+        for model in models:
             loads = self._loads[model]
             if loads is not None:
-                loads.reserve(position, used, full=full)
-            if full:
+                loads.reserve(rank, used, full=full)
+            if full and self._memory_mb[rank] >= self._least_mb[model]:
                 self._free[model] -= 1
+                self._filled.add(model)
                 if not self._free[model]:
-                    self._close(self._cell_model == model)
-
-    def _places_of(self, rank: int) -> list[tuple[int, int]]:
-        asked = [
-            model
-            for name in self._workers.models_of(rank)
-            if (model := self._index.get(name)) is not None
-        ]
-        return [(model, self._model_seats(model).position[rank]) for model in asked]
+                    self._hopeless[self._groups_of(model)] = np.inf
 
     def _reached(self, row: int, limits: Sequence[OpenLimit]) -> Reached | None:
         request = self._request(row)
@@ -196,20 +204,26 @@ class Assigner:
         if kind is None:
             loads = self._loads[model]
             if loads is None:
-                used = np.array([self._used[rank] for rank in seats.rank.tolist()], np.int64)
                 loads = self._loads[model] = Loads(
-                    seats, self._workers, used, self._policy, self._block.number
+                    seats,
+                    self._workers,
+                    np.array(self._used, np.int64),
+                    self._policy,
+                    self._block.number,
+                    self._least_mb[model],
                 )
             kind = self._kinds[self._cell_kind[cell]] = Kind(
                 loads, float(self._cell_tokens[cell]), int(self._cell_sigma[cell]), self._policy
             )
-        return Group(kind, self._suits(cell, seats, owned_only=bool(owned_only)))
+        suits = self._suits(cell, seats, owned_only=bool(owned_only))
+        return Group(kind, None if suits is None else suits[kind.loads.at])
 
     def _suits(self, cell: int, seats: ModelSeats, *, owned_only: bool) -> NDArray[np.bool_] | None:
-        """Whether each seat has the memory and is owned, where that matters; None if all do."""
-        if self._cells.fits_all(cell) and not owned_only:
+        """Whether each seat of use has the memory and is owned, where that matters; None if all."""
+        least_mb = self._cells.least_memory_mb(cell, seats)
+        if not owned_only and least_mb <= self._least_mb[int(self._cell_model[cell])]:
             return None
-        suits = seats.memory_mb >= self._cells.least_memory_mb(cell, seats)
+        suits = seats.memory_mb >= least_mb
         if owned_only:
             suits &= self._workers.owned[seats.rank]
         return suits
@@ -223,25 +237,56 @@ class Assigner:
         seats, workers = kind.loads.seats, self._workers
         rank = seats.rank
         suits = workers.available[rank] & (workers.slots[rank] > 0)
+        suits &= seats.memory_mb >= self._least_mb[int(self._cell_model[cell])]
         fitting = self._suits(cell, seats, owned_only=bool(owned_only))
         if fitting is not None:
             suits &= fitting
         suits &= ~np.isin(rank, np.array(list(tried), np.int64))
-        waited = kind.p90_ms[suits] + kind.mean_ms[suits] / workers.slots[rank[suits]]
+        mean = mean_ms(seats.base_ms, seats.per_token_ms, float(self._cell_tokens[cell]))
+        p90 = p90_ms(mean, seats.factors(int(self._cell_sigma[cell])))
+        waited = p90[suits] + mean[suits] / workers.slots[rank[suits]]
         return bool((waited <= budget_ms).any())
 
-    def _close_full_models(self) -> None:
+    def _count_open_seats(self) -> None:
+        """Opens the groups of requests that an open seat suits, and no others."""
         workers = self._workers
         open_ = workers.available & (workers.in_flight < workers.slots)
-        self._free = [
-            0 if seats is None else int(np.count_nonzero(open_[seats.rank]))
-            for seats in self._seats
-        ]
-        full = np.array(self._free, np.int64) == 0
-        self._close(full[self._cell_model])
+        asked = np.flatnonzero(np.bincount(self._group // 2, minlength=len(self._cell_model)))
+        asked = asked[np.argsort(self._cell_model[asked], kind="stable")]
+        for part in np.split(asked, np.flatnonzero(np.diff(self._cell_model[asked])) + 1):
+            if not len(part):
+                continue
+            model = int(self._cell_model[part[0]])
+            seats = self._model_seats(model)
+            self._asked[model] = part
+            self._least_mb[model] = least_mb = int(self._cells.memory_mb(part, seats).min())
+            useful = open_[seats.rank] & (seats.memory_mb >= least_mb)
+            self._free[model] = free = int(np.count_nonzero(useful))
+            if free:
+                self._bound(model, part, open_)
+            else:
+                self._hopeless[self._groups_of(model)] = np.inf
 
-    def _close(self, cells: NDArray[np.bool_]) -> None:
-        self._hopeless[np.repeat(cells, 2)] = np.inf
+    def _look_again(self, model: int) -> None:
+        """After a search in vain: what has filled up since may leave others without hope too."""
+        if model in self._filled and self._free[model] <= _FEW:
+            self._filled.remove(model)
+            workers = self._workers
+            open_ = workers.available & (np.array(self._used, np.int64) < workers.slots)
+            self._bound(model, self._asked[model], open_)
+
+    def _bound(self, model: int, asked: Ints, open_: NDArray[np.bool_]) -> None:
+        """Raises the bounds of a model's groups to what its open seats can do."""
+        seats = self._model_seats(model)
+        bounds = least_open_p90(self._cells, asked, seats, self._workers, open_)
+        for own, p90_ms_ in enumerate(bounds):
+            # A budget as long as the p90 is enough; the number before infinity is as good as it.
+            bound = np.where(np.isinf(p90_ms_), np.inf, np.nextafter(p90_ms_, -np.inf))
+            self._hopeless[2 * asked + own] = np.maximum(self._hopeless[2 * asked + own], bound)
+
+    def _groups_of(self, model: int) -> Ints:
+        asked = self._asked[model]
+        return np.concatenate((2 * asked, 2 * asked + 1))
 
     def _request(self, row: int) -> PendingRequest:
         request: PendingRequest = self._requests[self._slots[row]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.front import front
 from scheduler.kinds import (
     Floats,
     Ints,
@@ -99,13 +100,14 @@ class Cells:
         kinds: Ints = self.code[cells] // _MEMORIES
         return kinds
 
-    def fits_all(self, cell: int) -> bool:
-        """Whether every seat of the model has the cell's memory."""
-        return bool(self.code[cell] % _MEMORIES == 0)
-
     def least_memory_mb(self, cell: int, seats: ModelSeats) -> int:
         """What a worker must have to serve all requests of the cell."""
         return int(seats.memories_mb[self.code[cell] % _MEMORIES])
+
+    def memory_mb(self, cells: Ints, seats: ModelSeats) -> Ints:
+        """What a worker must have to serve all requests of each cell, all of one model."""
+        memories: Ints = seats.memories_mb[self.code[cells] % _MEMORIES]
+        return memories
 
     def _locate(self, table: PendingTable, slots: Ints, workers: WorkerTable) -> None:
         kinds = table.kind[slots]
@@ -177,10 +179,23 @@ class Cells:
 
 def _facts(seats: ModelSeats, workers: WorkerTable, kinds: Ints) -> dict[str, NDArray[np.generic]]:
     """By name, for each of the model's memories, rising, and each kind: (memories, kinds)."""
-    order, starts = seats.by_memory, seats.starts
-    rank = seats.rank[order]
-    available = workers.available[rank]
-    owned = workers.owned[rank]
+    rank = seats.rank[seats.by_memory]
+    numbers = {
+        "registered": np.ones(len(rank), np.int64),
+        "available": workers.available[rank].astype(np.int64),
+        "available_slots": np.where(workers.available[rank], workers.slots[rank], 0),
+    }
+    totals = {
+        name: np.cumsum(np.add.reduceat(values, seats.starts))[::-1]
+        for name, values in numbers.items()
+    }
+    order = front(seats, workers)
+    # Each memory that is left stands for those between it and the next larger one.
+    falling = seats.memory_mb[order]
+    starts = np.flatnonzero(np.r_[True, falling[1:] != falling[:-1]])
+    rows = np.searchsorted(-falling[starts], -seats.memories_mb, side="right") - 1
+    available = workers.available[seats.rank[order]]
+    owned = workers.owned[seats.rank[order]]
     mean = mean_ms(
         seats.base_ms[order][:, None], seats.per_token_ms[order][:, None], tokens_of(kinds)
     )
@@ -190,12 +205,7 @@ def _facts(seats: ModelSeats, workers: WorkerTable, kinds: Ints) -> dict[str, ND
 
     def best(mask: NDArray[np.bool_] | None) -> Floats:
         masked = p90 if mask is None or mask.all() else np.where(mask[:, None], p90, np.inf)
-        least = np.minimum.accumulate(np.minimum.reduceat(masked, starts, axis=0), axis=0)
-        return least[::-1]
-
-    def total(values: NDArray[np.generic]) -> NDArray[np.generic]:
-        sums: NDArray[np.generic] = np.cumsum(np.add.reduceat(values.astype(np.int64), starts))
-        return sums[::-1]
+        return np.minimum.accumulate(np.minimum.reduceat(masked, starts, axis=0), axis=0)
 
     late = mean + np.where(available, 0.0, _UNAVAILABLE_MS)[:, None]
     success = seats.success_lower[order]
@@ -208,10 +218,7 @@ def _facts(seats: ModelSeats, workers: WorkerTable, kinds: Ints) -> dict[str, ND
         own_service, own_surely = _quickest(late + others, success, starts)
     registered_p90 = best(None)
     available_p90 = best(available)
-    return {
-        "registered": total(np.ones(len(order))),
-        "available": total(available),
-        "available_slots": total(np.where(available, workers.slots[rank], 0)),
+    facts = {
         "p90_ms": registered_p90,
         "owned_p90_ms": registered_p90 if all_owned else best(owned),
         "available_p90_ms": available_p90,
@@ -221,10 +228,11 @@ def _facts(seats: ModelSeats, workers: WorkerTable, kinds: Ints) -> dict[str, ND
         "owned_service_ms": own_service,
         "owned_success_lower": own_surely,
     }
+    return totals | {name: values[rows] for name, values in facts.items()}
 
 
 def _quickest(late: Floats, success: Floats, starts: Ints) -> tuple[Floats, Floats]:
-    """The least mean and that worker's success, for each memory, rising, and each kind."""
+    """The least mean and that worker's success, for each memory, falling, and each kind."""
     ends = np.r_[starts[1:], len(late)]
     columns = np.arange(late.shape[1])
     least = np.empty((len(starts), late.shape[1]))
@@ -239,4 +247,4 @@ def _quickest(late: Floats, success: Floats, starts: Ints) -> tuple[Floats, Floa
             surely[at][earlier] = surely[at - 1][earlier]
     unavailable = np.isfinite(least) & (least >= _UNAVAILABLE_MS)
     least[unavailable] -= _UNAVAILABLE_MS
-    return least[::-1], surely[::-1]
+    return least, surely

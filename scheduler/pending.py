@@ -36,6 +36,7 @@ _COLUMNS: dict[str, type] = {
     "batchable": np.bool_,
     "closed": np.uint8,
     "tried": np.bool_,
+    "live": np.bool_,
     "cell": np.int64,
     "told": np.uint8,
     "request": np.object_,
@@ -59,6 +60,8 @@ class PendingTable:
     closed: NDArray[np.uint8]
     tried: NDArray[np.bool_]
     """Whether a worker failed on it."""
+    live: NDArray[np.bool_]
+    """Whether the slot is in use."""
     cell: NDArray[np.int64]
     """Of `scheduler.cells`; NO_CELL until it is looked up."""
     told: NDArray[np.uint8]
@@ -115,6 +118,7 @@ class PendingTable:
             if slot is not None:
                 self.request[slot] = None
                 self.told[slot] = 0
+                self.live[slot] = False
                 self._free.append(slot)
                 self._order = None
         if len(self._tenants) + len(self._models) > _KEEP_NAMES + 4 * len(self._slot_of):
@@ -123,8 +127,7 @@ class PendingTable:
     def order(self) -> NDArray[np.int64]:
         """The slots in use, in the order of keys. Do not change it."""
         if self._order is None:
-            slots = np.fromiter(self._slot_of.values(), np.int64, len(self._slot_of))
-            slots.sort()
+            slots = np.flatnonzero(self.live)
             slots = slots[np.argsort(self.id[slots], kind="stable")]
             ids = self.id[slots]
             if (ids[1:] == ids[:-1]).any():
@@ -174,6 +177,7 @@ class PendingTable:
         self.batchable[slots] = [request.batchable for request in requests]
         self.closed[slots] = [_closed(request) for request in requests]
         self.tried[slots] = [bool(request.tried) for request in requests]
+        self.live[slots] = True
         self.cell[slots] = NO_CELL
         objects: Any = np.empty(len(requests), np.object_)
         objects[:] = requests

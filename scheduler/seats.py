@@ -31,81 +31,107 @@ class InvalidKeys(ValueError):
 
 
 class Loads:
-    """The loads of a model's seats in one round, in the order of ranks."""
+    """The seats of a model that are open when one of them is first looked for in a round, in the
+    order of ranks, and how loaded each is."""
 
     __slots__ = (
         "_ahead",
+        "_local",
         "_policy",
         "_start",
         "_view",
-        "_workers",
+        "at",
+        "base_ms",
         "buffer",
+        "ewma_ms",
         "load",
+        "per_token_ms",
         "rank",
         "seats",
         "slots",
+        "success_lower",
     )
 
     def __init__(
-        self, seats: ModelSeats, workers: WorkerTable, used: Ints, policy: Policy, turn_from: int
+        self,
+        seats: ModelSeats,
+        workers: WorkerTable,
+        used: Ints,
+        policy: Policy,
+        turn_from: int,
+        least_mb: int,
     ) -> None:
+        """`used` slots of each worker are taken, by rank; no request asks for less memory than
+        `least_mb`."""
         rank = seats.rank
-        self.seats, self._policy = seats, policy
+        is_open = workers.available[rank] & (used[rank] < workers.slots[rank])
+        at = np.flatnonzero(is_open & (seats.memory_mb >= least_mb))
+        rank = rank[at]
+        self.seats, self.at, self._policy = seats, at, policy
+        """`at`: their positions among all seats of the model."""
         self.rank: list[int] = rank.tolist()
-        slots = np.where(workers.available[rank], workers.slots[rank], 0)
-        self.slots = np.maximum(slots, 1)
-        self._start: list[int] = used.tolist()
+        self._local = {one: local for local, one in enumerate(self.rank)}
+        self.slots = workers.slots[rank]
+        self.base_ms, self.per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
+        self.success_lower = seats.success_lower[at]
+        self.ewma_ms = seats.ewma_ms[at] if seats.measured else None
+        start = used[rank]
+        self._start: list[int] = start.tolist()
         self._view = LoadsView(
             self.slots,
             workers.in_flight[rank],
             (rank - turn_from) % max(1, len(workers)),
             len(workers),
         )
-        self.load: Floats = np.full(len(rank), np.inf)
         self._ahead: list[list[float]] = []
         """By slots reserved since, then by seat."""
-        for level in range(min(_LEVELS, int(np.max(slots - used, initial=0)))):
-            loads = _checked(policy.load(self._view, used + level), len(rank), policy)
-            loads[used + level >= slots] = np.inf
+        self.load: Floats = np.empty(0)
+        for level in range(min(_LEVELS, int(np.max(self.slots - start, initial=0)))):
+            loads = _checked(policy.load(self._view, start + level), len(rank), policy)
+            loads = np.where(start + level < self.slots, loads, np.inf)
             self._ahead.append(loads.tolist())
             if not level:
                 self.load = loads
         self.buffer: Floats = np.empty(len(rank))
 
-    def reserve(self, at: int, used: int, *, full: bool) -> None:
-        """`used` slots of the seat are taken now."""
-        level = used - self._start[at]
+    def reserve(self, rank: int, used: int, *, full: bool) -> None:
+        """`used` slots of that worker are taken now."""
+        local = self._local.get(rank)
+        if local is None:
+            return
+        level = used - self._start[local]
         if full:
-            self.load[at] = np.inf
+            self.load[local] = np.inf
         elif level < _LEVELS:
-            self.load[at] = self._ahead[level][at]
+            self.load[local] = self._ahead[level][local]
         else:
-            view, one = self._view, slice(at, at + 1)
+            view, one = self._view, slice(local, local + 1)
             alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
             load = self._policy.load(alone, np.array([used], np.int64))
-            self.load[at] = _checked(load, 1, self._policy)[0]
+            self.load[local] = _checked(load, 1, self._policy)[0]
+
+    def local(self, ranks: Collection[int]) -> list[int]:
+        """Where those of the workers are that are among the seats."""
+        return [self._local[rank] for rank in ranks if rank in self._local]
 
 
 class Kind:
-    """What one kind of request costs on each seat of its model, in one round."""
+    """What one kind of request costs on each of these seats, in one round."""
 
     __slots__ = ("loads", "mean_ms", "p90_ms", "work")
 
-    def __init__(
-        self,
-        loads: Loads,
-        tokens: float,
-        sigma_class: int,
-        policy: Policy,
-    ) -> None:
-        seats = loads.seats
+    def __init__(self, loads: Loads, tokens: float, sigma_class: int, policy: Policy) -> None:
         self.loads = loads
-        self.mean_ms = mean_ms(seats.base_ms, seats.per_token_ms, tokens)
-        self.p90_ms = p90_ms(self.mean_ms, seats.factors(sigma_class))
-        ewma_ms = self.mean_ms
-        if seats.measured:
-            ewma_ms = np.where(seats.ewma_ms > 0.0, seats.ewma_ms, self.mean_ms)
-        view = SeatsView(loads.slots, self.mean_ms, self.p90_ms, ewma_ms, seats.success_lower)
+        self.mean_ms = mean_ms(loads.base_ms, loads.per_token_ms, tokens)
+        self.p90_ms = p90_ms(self.mean_ms, loads.seats.factors(sigma_class)[loads.at])
+        ewma_ms = loads.ewma_ms
+        view = SeatsView(
+            loads.slots,
+            self.mean_ms,
+            self.p90_ms,
+            self.mean_ms if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, self.mean_ms),
+            loads.success_lower,
+        )
         self.work = _checked(policy.work(view), len(loads.slots), policy)
 
 
@@ -121,8 +147,8 @@ class Group:
         self._load, self._buffer = kind.loads.load, kind.loads.buffer
 
     def first(self, budget_ms: int) -> int:
-        """The position of the best seat that is in time, or NOBODY."""
-        keys = self._keys()
+        """Where the best seat that is in time is among `Loads`, or NOBODY."""
+        keys = np.multiply(self._work, self._load, out=self._buffer)
         at = int(keys.argmin())
         if self.p90_ms[at] > budget_ms:
             keys[self.p90_ms > budget_ms] = np.inf
@@ -159,17 +185,10 @@ class Group:
             suitable = np.array(sorted(chosen), np.int64)
         return int(suitable[keys[suitable].argmin()]) if len(suitable) else NOBODY
 
-    def _keys(self) -> Floats:
-        return np.multiply(self._work, self._load, out=self._buffer)
-
     def _suitable(self, budget_ms: int, tried: Collection[int]) -> Floats:
-        keys = self._keys()
+        keys = np.multiply(self._work, self._load, out=self._buffer)
         keys[self.p90_ms > budget_ms] = np.inf
-        position = self.kind.loads.seats.position
-        for rank in tried:
-            at = position.get(rank)
-            if at is not None:
-                keys[at] = np.inf
+        keys[self.kind.loads.local(tried)] = np.inf
         return keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -15,27 +15,37 @@ from scheduler.rows import DecisionRows
 _COLUMNS = ("round_id", "kind", *DECISION_COLUMNS)
 
 
+_FIELDS = ("reason", "worker", "score", "lease_ms", *NUMBER_NAMES)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundRows:
-    """The rows of one round, but for its number."""
+    """What of a plan is written: what was assigned, what was refused, and what is kept for another
+    reason than in the round before."""
 
-    decisions: Sequence[tuple[Any, ...]]
-    """Of node.decision, without round_id."""
-    refusals: Sequence[tuple[int, bytes, int, str]]
-    """Of node.refusal, without the block."""
+    parts: tuple[tuple[str, DecisionRows], ...]
+    """By the word for it in node.decision."""
+
+    def __len__(self) -> int:
+        return sum(len(decisions) for _, decisions in self.parts)
+
+    def records(self, round_id: int) -> Iterator[tuple[Any, ...]]:
+        """Rows of node.decision, one at a time: as many tuples at once would keep the garbage
+        collector busy."""
+        return chain.from_iterable(
+            _records(round_id, kind, decisions) for kind, decisions in self.parts
+        )
 
 
 def round_rows(plan: Plan) -> RoundRows:
-    """Rows of what was assigned, of what was refused, and of what is kept for another reason than
-    in the round before."""
-    kept, refused = plan.kept, plan.refused
+    """With all columns made."""
+    kept = plan.kept
     news = kept if kept.news is None or kept.news.all() else kept.take(kept.news.nonzero()[0])
-    decisions = chain(_rows("assign", plan.assigned), _rows("keep", news), _rows("refuse", refused))
-    refusals = [
-        (one.key.id, one.key.commitment, one.deadline_s, reason)
-        for one, reason in zip(refused.requests.tolist(), refused.column("reason"), strict=True)
-    ]
-    return RoundRows(list(decisions), refusals)
+    rows = RoundRows((("assign", plan.assigned), ("keep", news), ("refuse", plan.refused)))
+    for _, decisions in rows.parts:
+        for name in _FIELDS:
+            decisions.column(name)
+    return rows
 
 
 async def write_round(
@@ -64,10 +74,10 @@ async def write_round(
         "decision",
         schema_name="node",
         columns=_COLUMNS,
-        records=((round_id, *row) for row in rows.decisions),
+        records=rows.records(round_id),
     )
-    if rows.refusals:
-        ids, commitments, deadlines_s, reasons = zip(*rows.refusals, strict=True)
+    refused = plan.refused.requests.tolist()
+    if refused:
         await connection.execute(
             """
             INSERT INTO node.refusal (request_id, commitment, deadline_s, reason, block_number)
@@ -76,21 +86,21 @@ async def write_round(
                 SET deadline_s = excluded.deadline_s, reason = excluded.reason,
                     block_number = excluded.block_number, decided_at = now()
             """,
-            ids,
-            commitments,
-            deadlines_s,
-            reasons,
+            [one.key.id for one in refused],
+            [one.key.commitment for one in refused],
+            [one.deadline_s for one in refused],
+            plan.refused.column("reason"),
             block.number,
         )
 
 
-def _rows(kind: str, decisions: DecisionRows) -> zip[tuple[Any, ...]]:
+def _records(round_id: int, kind: str, decisions: DecisionRows) -> Iterator[tuple[Any, ...]]:
     requests = decisions.requests.tolist()
     return zip(
+        repeat(round_id, len(requests)),
         repeat(kind, len(requests)),
         [one.key.id for one in requests],
         [one.key.commitment for one in requests],
-        *(decisions.column(name) for name in ("reason", "worker", "score", "lease_ms")),
-        *(decisions.column(name) for name in NUMBER_NAMES),
+        *(decisions.column(name) for name in _FIELDS),
         strict=True,
     )

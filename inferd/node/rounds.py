@@ -116,7 +116,7 @@ class Rounds:
         decided, rows = await asyncio.to_thread(state.decide, reading, inputs.workers, self.policy)
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
-        if rows.decisions:
+        if len(rows):
             for lease, job in await self._write(decided, rows, pending, started_s):
                 self.dispatcher.start(lease, job)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
@@ -192,17 +192,23 @@ def _offers(workers: Sequence[WorkerView]) -> frozenset[tuple[bytes, bytes, int]
 def _tell(decided: Plan, rows: RoundRows) -> None:
     """Counts all decisions that are news; names those that give a request away or turn it down."""
     block_number = decided.block.number
-    reasons = Counter(str(row[3]) for row in rows.decisions)
-    for reason, count in reasons.items():
-        DECISIONS.labels(reason).inc(count)
-    for reason, count in Counter(str(row[3]) for row in rows.decisions if row[0] == "keep").items():
-        log.info("kept", block_number=block_number, reason=reason, requests=count)
-    for kind, id_, commitment, reason, worker, *_ in rows.decisions:
-        if kind != "keep":
+    for kind, decisions in rows.parts:
+        for reason, count in Counter(map(str, decisions.column("reason"))).items():
+            DECISIONS.labels(reason).inc(count)
+            if kind == "keep":
+                log.info("kept", block_number=block_number, reason=reason, requests=count)
+        if kind == "keep":
+            continue
+        for request, reason, worker in zip(
+            decisions.requests.tolist(),
+            decisions.column("reason"),
+            decisions.column("worker"),
+            strict=True,
+        ):
             log.info(
                 "decided",
-                trace_id=commitment.hex()[:16],
-                request_id=id_,
+                trace_id=request.key.commitment.hex()[:16],
+                request_id=request.key.id,
                 block_number=block_number,
                 reason=str(reason),
                 worker=worker,

@@ -1,0 +1,63 @@
+"""`inferd bench round`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from inferd.cli.output import SCHEMA_VERSION, note, show_json
+from inferd.cli.session import JsonOption
+
+
+def round_command(
+    pending: Annotated[int, typer.Option(min=8, help="Requests that wait.")] = 100_000,
+    workers: Annotated[int, typer.Option(min=8, help="Workers, all of them idle.")] = 10_000,
+    models: Annotated[int, typer.Option(min=1, help="Models asked for and served.")] = 50,
+    repetitions: Annotated[int, typer.Option(min=1, help="Rounds the medians are of.")] = 7,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure one scheduling round, alone and on one core.
+
+    From tables of requests and workers to the rows of its decisions, without the database; the
+    same after 100 new requests and 50 ended leases; how it grows with requests and with workers;
+    and a scan over all pairs of both, where that can be run. Times by the clock depend on the
+    machine and on what else it does, those of the processor less.
+
+    Example: inferd bench round --pending 10000 --workers 1000
+    """
+    from inferd.bench.round.measure import measure  # noqa: PLC0415 - no other command needs it
+    from inferd.bench.round.world import Size  # noqa: PLC0415
+
+    found = measure(Size(pending, workers, models), repetitions=repetitions, progress=note)
+    if as_json:
+        show_json({"schema_version": SCHEMA_VERSION, **found})
+    else:
+        Console(highlight=False).print(_table(found))
+
+
+def _table(found: dict[str, Any]) -> Table:
+    scanned = found["scan"]
+    table = Table("figure")
+    table.add_column(f"{found['pending']:,} x {found['workers']:,} x {found['models']}")
+    for name, value in (
+        ("assigned, kept, refused", [found[one] for one in ("assigned", "kept", "refused")]),
+        ("round", f"{found['round_ms']} ms ({found['round_cpu_ms']} ms of processor time)"),
+        ("filling the tables before", f"{found['fill_ms']} ms"),
+        (
+            "round after a small change",
+            f"{found['small_change_ms']} ms ({found['small_change_cpu_ms']} ms)",
+        ),
+        ("peak memory", f"{found['peak_mb']} MB"),
+        ("grows with requests^", found["exponent_pending"]),
+        ("grows with workers^", found["exponent_workers"]),
+        (
+            f"scan over {scanned['pending']:,} x {scanned['workers']:,} pairs",
+            f"{scanned['scan_ms']} ms, {found['ratio_scan']} times the round's "
+            f"{scanned['round_ms']} ms",
+        ),
+    ):
+        table.add_row(name, str(value))
+    return table

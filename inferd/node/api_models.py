@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
@@ -79,6 +79,8 @@ class RequestView(_View):
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
+    numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """What the newest decision was made of, by name."""
 
 
 class RequestPage(_View):
@@ -94,6 +96,8 @@ class WhyView(_View):
     reason: str
     sentence: str
     next_action: str
+    numbers: dict[str, str] = Field(default_factory=dict)
+    """What the newest decision on it was made of, by name, in the units of the names."""
 
 
 class ResultView(_View):

@@ -65,6 +65,7 @@ _TAKE_TOUCHED = """
     SELECT DISTINCT request_id FROM taken
 """
 
+_ROWS_AT_ONCE = 500
 _LOOKED_AT_AGAIN = 0.75
 """Part of a rest after which it is looked at again: a rest is a share of the time that is left, and
 ends the sooner the less of it there is."""
@@ -108,11 +109,14 @@ class Feed:
             max_gas = min(inputs.max_gas, moment.block.gas_limit)
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
             if self._whole or None in touched or max_gas != self._max_gas:
-                rows = await connection.fetch(_SELECT, head_s)
+                rows = await _in_parts(connection, _SELECT, head_s)
                 return Reading(moment, None, rows, max_gas, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
             asked = sorted({*touched, *due})
-            rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
+            if len(asked) > _ROWS_AT_ONCE:
+                rows = await _in_parts(connection, _SELECT_THESE, head_s, asked)
+            else:
+                rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
             return Reading(moment, asked, rows, max_gas, now_s)
 
     async def skip(self, connection: Connection, fence: Fence) -> None:
@@ -145,3 +149,12 @@ class Feed:
         ]
         self._whole, self._max_gas = False, reading.max_gas
         return Changes(added=added, removed=removed)
+
+
+async def _in_parts(connection: Connection, query: str, *args: object) -> list[Any]:
+    """All rows, decoded a part at a time, so that the event loop can do other things between."""
+    cursor = await connection.cursor(query, *args)
+    rows: list[Any] = []
+    while part := await cursor.fetch(_ROWS_AT_ONCE):
+        rows += part
+    return rows

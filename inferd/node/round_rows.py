@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from indexer.database import Connection
@@ -12,6 +12,7 @@ from inferd.settlement.decisions import DECISION_COLUMNS
 from scheduler.decision import NUMBER_NAMES, Plan
 from scheduler.rows import DecisionRows
 
+_COPIED_AT_ONCE = 500
 _COLUMNS = ("round_id", "kind", *DECISION_COLUMNS)
 
 
@@ -70,12 +71,12 @@ async def write_round(
         len(plan.refused),
         duration_us,
     )
-    await connection.copy_records_to_table(
-        "decision",
-        schema_name="node",
-        columns=_COLUMNS,
-        records=rows.records(round_id),
-    )
+    records = rows.records(round_id)
+    # A copy of many rows would not let the event loop do anything else.
+    while part := list(islice(records, _COPIED_AT_ONCE)):
+        await connection.copy_records_to_table(
+            "decision", schema_name="node", columns=_COLUMNS, records=part
+        )
     refused = plan.refused.requests.tolist()
     if refused:
         await connection.execute(

@@ -30,6 +30,9 @@ from scheduler.policies import Policy
 # What more or other workers could still serve.
 _RECONSIDERED = (Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE)
 
+_TOLD_AT_ONCE = 50
+"""Log lines between which the event loop may do other things."""
+
 log = structlog.get_logger("scheduler")
 
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
@@ -119,18 +122,21 @@ class Rounds:
         if len(rows):
             for lease, job in await self._write(decided, rows, pending, started_s):
                 self.dispatcher.start(lease, job)
+            await _tell(decided, rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
         return decided
 
     async def _reconsider(self, connection: Connection) -> None:
         async with connection.transaction():
             await self.fence(connection)
+            head_s = await connection.fetchval("SELECT timestamp_s FROM chain.cursor")
             await connection.execute(
                 """
-                DELETE FROM node.refusal f USING chain.request r, chain.cursor c
+                DELETE FROM node.refusal f USING chain.request r
                 WHERE r.id = f.request_id AND r.commitment = f.commitment
-                  AND r.status = 'pending' AND r.deadline_s > c.timestamp_s AND f.reason = ANY($1)
+                  AND r.status = 'pending' AND r.deadline_s > $1 AND f.reason = ANY($2)
                 """,
+                head_s,
                 [str(reason) for reason in _RECONSIDERED],
             )
 
@@ -141,9 +147,7 @@ class Rounds:
             await self.fence(connection)
             duration_us = int((time.perf_counter() - started_s) * 1e6)
             await write_round(connection, decided, rows, pending=pending, duration_us=duration_us)
-            granted = await self._grant(connection, decided)
-        _tell(decided, rows)
-        return granted
+            return await self._grant(connection, decided)
 
     async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
         requests = decided.assigned.requests.tolist()
@@ -189,7 +193,7 @@ def _offers(workers: Sequence[WorkerView]) -> frozenset[tuple[bytes, bytes, int]
     )
 
 
-def _tell(decided: Plan, rows: RoundRows) -> None:
+async def _tell(decided: Plan, rows: RoundRows) -> None:
     """Counts all decisions that are news; names those that give a request away or turn it down."""
     block_number = decided.block.number
     for kind, decisions in rows.parts:
@@ -199,12 +203,16 @@ def _tell(decided: Plan, rows: RoundRows) -> None:
                 log.info("kept", block_number=block_number, reason=reason, requests=count)
         if kind == "keep":
             continue
-        for request, reason, worker in zip(
-            decisions.requests.tolist(),
-            decisions.column("reason"),
-            decisions.column("worker"),
-            strict=True,
+        for number, (request, reason, worker) in enumerate(
+            zip(
+                decisions.requests.tolist(),
+                decisions.column("reason"),
+                decisions.column("worker"),
+                strict=True,
+            )
         ):
+            if number % _TOLD_AT_ONCE == _TOLD_AT_ONCE - 1:
+                await asyncio.sleep(0)
             log.info(
                 "decided",
                 trace_id=request.key.commitment.hex()[:16],

@@ -10,6 +10,7 @@ from inferd.node.api_models import CallbackState, RequestState, RequestView
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
+from scheduler.decision import NUMBER_NAMES
 from scheduler.explain import sentence as explain
 from scheduler.model import Numbers, Reason
 
@@ -126,6 +127,11 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         digest=_optional_hex(row["digest"] or row["result_digest"]),
         callback=callback_of(row),
         callback_failure=_optional_hex(row["callback_failure"]),
+        numbers={
+            name: str(value)
+            for name in NUMBER_NAMES
+            if (value := row[f"decision_{name}"]) is not None
+        },
     )
 
 

@@ -76,5 +76,10 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     if view.callback is CallbackState.OWED and delivering:
         sentence = f"{sentence} {delivering}"
     return WhyView(
-        id=view.id, state=view.state, reason=reason, sentence=sentence, next_action=next_action
+        id=view.id,
+        state=view.state,
+        reason=reason,
+        sentence=sentence,
+        next_action=next_action,
+        numbers=view.numbers,
     )

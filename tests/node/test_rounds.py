@@ -14,7 +14,9 @@ from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
+from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
+from inferd.node.why import why
 from inferd.protocol.request import model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import decision_of, leaf_of
@@ -335,5 +337,10 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
     leaves = [leaf_of(row) for row in rows]
     assert leaves == [audit.leaf(one, plan.block, plan.policy) for one in decided]
+    async with house.db.acquire() as connection:
+        view = await one_request(connection, {}, 2)
+    assert view is not None
+    assert view.sentence == plan.kept[0].sentence
+    assert why(view).numbers["fee_wei"] == str(10**9)
     anchored = await load_decisions(house.db, 100)
     assert anchored.root == audit.merkle_root(leaves)

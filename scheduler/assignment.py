@@ -98,6 +98,8 @@ class Assigner:
         """Models of which a seat has filled up since their groups were last gone through."""
         self._kinds: dict[int, Kind] = {}
         self._groups: dict[int, Group] = {}
+        self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
+        """By model, memory and whether only own workers will do: which open seats suit."""
 
     def run(self, ranking: Ints, limits: Sequence[OpenLimit] = ()) -> Assignments:
         """Serves the requests in that order. Raises InvalidKeys."""
@@ -215,14 +217,18 @@ class Assigner:
             kind = self._kinds[self._cell_kind[cell]] = Kind(
                 loads, float(self._cell_tokens[cell]), int(self._cell_sigma[cell]), self._policy
             )
-        suits = self._suits(cell, seats, owned_only=bool(owned_only))
-        return Group(kind, None if suits is None else suits[kind.loads.at])
-
-    def _suits(self, cell: int, seats: ModelSeats, *, owned_only: bool) -> NDArray[np.bool_] | None:
-        """Whether each seat of use has the memory and is owned, where that matters; None if all."""
         least_mb = self._cells.least_memory_mb(cell, seats)
-        if not owned_only and least_mb <= self._least_mb[int(self._cell_model[cell])]:
-            return None
+        if not owned_only and least_mb <= self._least_mb[model]:
+            return Group(kind, None)
+        question = (model, least_mb, owned_only)
+        suits = self._suiting.get(question)
+        if suits is None:
+            suits = self._suiting[question] = self._suits(
+                seats, least_mb, owned_only=bool(owned_only)
+            )[kind.loads.at]
+        return Group(kind, suits)
+
+    def _suits(self, seats: ModelSeats, least_mb: int, *, owned_only: bool) -> NDArray[np.bool_]:
         suits = seats.memory_mb >= least_mb
         if owned_only:
             suits &= self._workers.owned[seats.rank]
@@ -236,11 +242,9 @@ class Assigner:
         cell, owned_only = divmod(name, 2)
         seats, workers = kind.loads.seats, self._workers
         rank = seats.rank
-        suits = workers.available[rank] & (workers.slots[rank] > 0)
-        suits &= seats.memory_mb >= self._least_mb[int(self._cell_model[cell])]
-        fitting = self._suits(cell, seats, owned_only=bool(owned_only))
-        if fitting is not None:
-            suits &= fitting
+        least_mb = self._cells.least_memory_mb(cell, seats)
+        suits = self._suits(seats, least_mb, owned_only=bool(owned_only))
+        suits &= workers.available[rank] & (workers.slots[rank] > 0)
         suits &= ~np.isin(rank, np.array(list(tried), np.int64))
         mean = mean_ms(seats.base_ms, seats.per_token_ms, float(self._cell_tokens[cell]))
         p90 = p90_ms(mean, seats.factors(int(self._cell_sigma[cell])))

@@ -82,6 +82,7 @@ class Planner:
         self._table.add(changes.added)
         self._workers.remove(changes.workers_gone)
         self._workers.put(changes.workers)
+        self._workers.settle()
 
     def plan(self, moment: Moment, policy: Policy = DEFAULT, limits: Sequence[Limit] = ()) -> Plan:
         """What to do with every pending request: assign, keep or refuse, each with a reason.
@@ -89,7 +90,6 @@ class Planner:
         Raises InvalidScores or InvalidKeys, and what the policy raises; the state stays usable.
         """
         table, workers, cells = self._table, self._workers, self._cells
-        workers.settle()
         cells.settle(table, workers)
         cover = Cover(moment, len(workers))
         admission = admit(table, cells, cover, moment)

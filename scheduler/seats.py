@@ -36,6 +36,7 @@ class Loads:
 
     __slots__ = (
         "_ahead",
+        "_factors",
         "_local",
         "_policy",
         "_start",
@@ -93,6 +94,14 @@ class Loads:
             if not level:
                 self.load = loads
         self.buffer: Floats = np.empty(len(rank))
+        self._factors: dict[int, Floats] = {}
+
+    def factors(self, sigma_class: int) -> Floats:
+        """p90 / mean of each seat, for a class of the tokens' spread."""
+        factors = self._factors.get(sigma_class)
+        if factors is None:
+            factors = self._factors[sigma_class] = self.seats.factors(sigma_class)[self.at]
+        return factors
 
     def reserve(self, rank: int, used: int, *, full: bool) -> None:
         """`used` slots of that worker are taken now."""
@@ -123,7 +132,7 @@ class Kind:
     def __init__(self, loads: Loads, tokens: float, sigma_class: int, policy: Policy) -> None:
         self.loads = loads
         self.mean_ms = mean_ms(loads.base_ms, loads.per_token_ms, tokens)
-        self.p90_ms = p90_ms(self.mean_ms, loads.seats.factors(sigma_class)[loads.at])
+        self.p90_ms = p90_ms(self.mean_ms, loads.factors(sigma_class))
         ewma_ms = loads.ewma_ms
         view = SeatsView(
             loads.slots,

@@ -71,6 +71,7 @@ class WorkerTable:
         self._rank: dict[WorkerId, int] = {}
         self.structure = 0
         """Changes whenever ranks or seats are others than before."""
+        self.settle()
 
     def __len__(self) -> int:
         return len(self._views)

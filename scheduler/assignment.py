@@ -42,12 +42,8 @@ _FEW = 64
 class Assignments:
     """What was given out, in the order of scores; rows are positions among the admitted."""
 
-    rows: list[int] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
-    used: list[int] = field(default_factory=list)
-    """Slots of the worker that were taken already."""
-    mean_ms: list[float] = field(default_factory=list)
-    p90_ms: list[float] = field(default_factory=list)
+    taken: list[tuple[int, int, int, float, float]] = field(default_factory=list)
+    """Row, rank of the worker, its slots that were taken already, mean and p90 in ms."""
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests kept for a busy worker that has not failed on them, and how many have."""
     limited: dict[int, Reached] = field(default_factory=dict)
@@ -140,20 +136,16 @@ class Assigner:
                     hopeless[name] = budget_ms
                     self._look_again(int(self._cell_model[name // 2]))
                 continue
-            self._take(row, group, at, result)
+            self._take(group, at, row, result)
             if limits:
-                request, worker = self._request(row), self._workers.ids[result.ranks[-1]]
+                request, worker = self._request(row), self._workers.ids[result.taken[-1][1]]
                 for limit in limits:
                     limit.assigned(row, request, worker)
 
-    def _take(self, row: int, group: Group, at: int, result: Assignments) -> None:
+    def _take(self, group: Group, at: int, row: int, result: Assignments) -> None:
         rank = group.rank[at]
         used = self._used[rank]
-        result.rows.append(row)
-        result.ranks.append(rank)
-        result.used.append(used)
-        result.mean_ms.append(group.mean_ms[at])
-        result.p90_ms.append(group.p90_ms[at])
+        result.taken.append((row, rank, used, group.mean_ms[at], group.p90_ms[at]))
         used += 1
         self._used[rank] = used
         full = used >= self._limits[rank]

@@ -73,8 +73,11 @@ class Cover:
 
     def need_wei(self, horizon: int, delivery_gas: int, *, batchable: bool) -> int:
         """The exact need of one result, in wei."""
+        shared_wei = self._shared_wei[batchable][horizon]
+        if not delivery_gas:
+            return shared_wei
         delivery_ppm = delivery_gas * self.price_wei * self.margins_ppm[horizon]
-        return self._shared_wei[batchable][horizon] - (-delivery_ppm // _PPM)
+        return shared_wei - (-delivery_ppm // _PPM)
 
     def needs(self, horizon: Ints, delivery_gas: Floats, batchable: NDArray[np.bool_]) -> Floats:
         """The needs as floats, in wei, exact to about 1e-15."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,7 @@ class Planner:
         refused = np.flatnonzero(
             (reasons != CODES[Reason.ASSIGNED]) & ~np.isin(reasons, _KEPT_CODES)
         )
-        assigned = admitted[np.array(given.rows, np.int64)]
+        assigned = admitted[np.array([row for row, *_ in given.taken], np.int64)]
         tried, used, limit = (np.full(len(reasons), -1.0) for _ in range(3))
         for row, failed in given.waiting.items():
             tried[admitted[row]] = failed
@@ -167,7 +168,8 @@ class Planner:
         reasons[admitted[list(given.waiting)]] = CODES[Reason.NO_FREE_SLOT]
         for row, reached in given.limited.items():
             reasons[admitted[row]] = CODES[reached.reason]
-        reasons[admitted[given.rows]] = CODES[Reason.ASSIGNED]
+        taken = [row for row, *_ in given.taken]
+        reasons[admitted[taken]] = CODES[Reason.ASSIGNED]
         return reasons
 
     def _assigned(
@@ -179,14 +181,13 @@ class Planner:
         context: Context,
         given: Assignments,
     ) -> DecisionRows:
-        rank = np.array(given.ranks, np.int64)
-        used = np.array(given.used, np.int64)
-        mean_ms = np.array(given.mean_ms, np.float64)
-        p90_ms = np.array(given.p90_ms, np.float64)
+        columns = zip(*given.taken, strict=True) if given.taken else repeat((), 5)
+        _, rank, used, mean_ms, p90_ms = (np.array(column, np.float64) for column in columns)
+        ranks = rank.astype(np.int64)
         raw = self._raw(admission, rows, moment) | {
             "score": score[rows],
             "p90_ms": p90_ms,
-            "completion_ms": mean_ms * slowdown(self._workers.slots[rank], used),
+            "completion_ms": mean_ms * slowdown(self._workers.slots[ranks], used.astype(np.int64)),
             "lease_ms": lease_ms(p90_ms, admission.budget_ms[rows]),
         }
         slots = admission.slots[rows]
@@ -195,7 +196,7 @@ class Planner:
             np.full(len(rows), CODES[Reason.ASSIGNED], np.uint8),
             context,
             raw,
-            [self._workers.ids[one] for one in given.ranks],
+            [self._workers.ids[one] for one in ranks.tolist()],
         )
 
     def _raw(

@@ -155,7 +155,8 @@ class DecisionRows(Sequence[Decision]):
             column = self._raw.get(name)
             if column is None:
                 return [None] * len(self)
-            return [None if one != one else one for one in column.tolist()]  # noqa: PLR0124 - NaN
+            known = ~np.isnan(column)
+            return column.tolist() if known.all() else _sparse(column, known)
         uses = np.isin(self.reasons, [CODES[reason] for reason in USES[name]])
         if not uses.any():
             return [None] * len(self)
@@ -168,10 +169,11 @@ class DecisionRows(Sequence[Decision]):
 
     def _values(self, name: str, rows: NDArray[np.bool_] | slice) -> list[Any]:
         if name in self._raw:
-            values: list[Any] = self._raw[name][rows].tolist()
-            if name in ("tried", "used", "limit"):
-                return [None if one < 0 else one for one in values]
-            return values
+            values = self._raw[name][rows]
+            if name in ("tried", "used", "limit") and not (known := values >= 0).all():
+                return _sparse(values, known)
+            listed: list[Any] = values.tolist()
+            return listed
         if name in _OF_REQUEST:
             return list(map(_OF_REQUEST[name], self.requests[rows].tolist()))
         if name in ("revenue_wei", "gas_need_wei", "margin_ppm"):
@@ -207,6 +209,16 @@ class DecisionRows(Sequence[Decision]):
             one.fee_wei if own else poster_share_wei(one.fee_wei, rules)
             for own, one in zip(whole, requests, strict=True)
         ]
+
+
+def _sparse(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
+    """The values, None where they are not known."""
+    if not known.any():
+        return [None] * len(values)
+    column = np.full(len(values), None, np.object_)
+    column[known] = values[known].tolist()
+    listed: list[Any] = column.tolist()
+    return listed
 
 
 def _detail(request: PendingRequest) -> str:

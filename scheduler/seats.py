@@ -157,7 +157,7 @@ class Group:
 
     def first(self, budget_ms: int) -> int:
         """Where the best seat that is in time is among `Loads`, or NOBODY."""
-        keys = np.multiply(self._work, self._load, out=self._buffer)
+        keys: Floats = np.multiply(self._work, self._load, self._buffer)
         at = int(keys.argmin())
         if self.p90_ms[at] > budget_ms:
             keys[self.p90_ms > budget_ms] = np.inf

@@ -163,6 +163,8 @@ async def test_only_what_was_touched_is_read_again(chain: Pool, follower: Follow
     await chain.execute("UPDATE chain.request SET fee_wei = fee_wei + 1")
     assert await asked() == [KEY.id]
     assert follower.pending[KEY].fee_wei == 2
+    await chain.execute("UPDATE chain.worker SET staked = false WHERE signer = ''")
+    assert await asked() == []  # nobody
     await chain.execute("UPDATE chain.worker SET staked = false")
     assert await asked() is None  # any stored result may be void
     assert await asked() == []

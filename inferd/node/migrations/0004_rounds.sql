@@ -55,6 +55,12 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION node.touch_all_for_workers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO node.touched SELECT NULL WHERE EXISTS (SELECT FROM changed);
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION node.touch_all() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO node.touched VALUES (NULL);
@@ -80,6 +86,12 @@ BEGIN
                         FOR EACH STATEMENT EXECUTE FUNCTION node.touch_all()', source.name);
     END LOOP;
     -- Whether a stored result can be posted depends on its worker.
-    CREATE TRIGGER touch_all AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON chain.worker
+    CREATE TRIGGER touch_insert AFTER INSERT ON chain.worker REFERENCING NEW TABLE AS changed
+        FOR EACH STATEMENT EXECUTE FUNCTION node.touch_all_for_workers();
+    CREATE TRIGGER touch_update AFTER UPDATE ON chain.worker REFERENCING NEW TABLE AS changed
+        FOR EACH STATEMENT EXECUTE FUNCTION node.touch_all_for_workers();
+    CREATE TRIGGER touch_delete AFTER DELETE ON chain.worker REFERENCING OLD TABLE AS changed
+        FOR EACH STATEMENT EXECUTE FUNCTION node.touch_all_for_workers();
+    CREATE TRIGGER touch_truncate AFTER TRUNCATE ON chain.worker
         FOR EACH STATEMENT EXECUTE FUNCTION node.touch_all();
 END $$;

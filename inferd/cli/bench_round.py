@@ -86,8 +86,9 @@ def _table(found: dict[str, Any]) -> Table:
         ("grows with workers^", found["exponent_workers"]),
         (
             f"scan over {scanned['pending']:,} x {scanned['workers']:,} pairs",
-            f"{scanned['scan_ms']} ms, {found['ratio_scan']} times the round's "
-            f"{scanned['round_ms']} ms",
+            f"{scanned['scan_cpu_ms']} ms, {found['ratio_scan']} times the round's "
+            f"{scanned['round_cpu_ms']} ms; at the size above some "
+            f"{found['ratio_scan_projected']:,} times",
         ),
     ):
         table.add_row(name, str(value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,15 +20,16 @@ from tests.scheduler.make import model, p90_of, request, worker
 @st.composite
 def _crowds(draw: st.DrawFn):
     """Enough workers for some to be surpassed, of few values for many ties."""
-    rng = draw(st.randoms(use_true_random=False))
+    rng = Random(draw(st.integers(0, 2**32)))  # more draws than hypothesis would make
     number = draw(st.sampled_from([1, 3, 40, 150]))
+    availability = draw(st.sampled_from([0.1, 0.9]))
     return [
         worker(
             n,
             memory_mb=rng.choice((1_000, 2_000, 3_000)),
             slots=rng.randint(0, 3),
             in_flight=rng.randint(0, 2),
-            available=rng.random() < draw(st.sampled_from([0.1, 0.9])),
+            available=rng.random() < availability,
             owned=rng.random() < 0.3,
             service={
                 model(): ServiceEstimate(

@@ -140,13 +140,21 @@ def test_a_plan_stays_what_it_was_when_the_planner_goes_on():
 def test_names_that_nobody_uses_any_more_are_forgotten():
     planner = Planner()
     moment = snapshot((), ()).moment
-    planner.apply(Changes([request(0)], workers=[worker(in_flight=1)]))
+    quick, slow = service(100, 100), service(9_000, 9_000)
+    pool = [worker(in_flight=1, service={model(1): quick, model(2): slow})]
+    left, stays = request(0, model=model(1)), request(1, model=model(2))
+    planner.apply(Changes([left, stays], workers=pool))
     planner.plan(moment)
-    for n in range(1, 5_000, 500):
+    planner.apply(Changes(removed=[left.key]))
+    for n in range(2, 5_000, 500):
         strangers = [request(one, model=model(one + 7)) for one in range(n, n + 500)]
         planner.apply(Changes(strangers))
         planner.apply(Changes(removed=[one.key for one in strangers]))
     assert len(planner._table.models) < 4_500
     kept = planner.plan(moment).kept
-    assert [one.key for one in kept] == [request(0).key]
+    assert [one.key for one in kept] == [stays.key]
     assert kept.news.tolist() == [False]
+    # It has the place now that the other model had; what is known of that is not for it.
+    tight = request(1, model=model(2), deadline_s=NOW_S + 8)
+    planner.apply(Changes(added=[tight]))
+    assert planner.plan(moment) == plan(snapshot((tight,), tuple(pool)))

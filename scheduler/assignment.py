@@ -69,6 +69,8 @@ class Assigner:
         self._budget_ms = admission.budget_ms[rows]
         self._group = admission.cell[rows] * 2 + admission.owned_only[rows]
         self._used: list[int] = workers.in_flight.tolist()
+        self._used_column: Ints = workers.in_flight.copy()
+        """The same twice: one for single looks, one for all at once."""
         self._limits: list[int] = workers.slots.tolist()
         self._memory_mb: list[int] = workers.memory_mb.tolist()
         self._hopeless = np.full(2 * len(cells), _NOT_YET)
@@ -97,10 +99,13 @@ class Assigner:
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
 
-    def run(self, ranking: Ints, limits: Sequence[OpenLimit] = ()) -> Assignments:
-        """Serves the requests in that order. Raises InvalidKeys."""
+    def run(self, scores: Floats, limits: Sequence[OpenLimit] = ()) -> Assignments:
+        """Serves the requests from the highest score to the lowest, equal ones in the order of
+        keys. Raises InvalidKeys."""
         self._count_open_seats()
         result = Assignments()
+        hopeful = np.flatnonzero(self._budget_ms > self._hopeless[self._group])
+        ranking = hopeful[np.argsort(-scores[hopeful], kind="stable")]
         for first in range(0, len(ranking), _CHUNK):
             chunk = ranking[first : first + _CHUNK]
             alive = chunk[self._budget_ms[chunk] > self._hopeless[self._group[chunk]]]
@@ -147,7 +152,7 @@ class Assigner:
         used = self._used[rank]
         result.taken.append((row, rank, used, group.mean_ms[at], group.p90_ms[at]))
         used += 1
-        self._used[rank] = used
+        self._used[rank] = self._used_column[rank] = used
         full = used >= self._limits[rank]
         models = self._models.get(rank)
         if models is None:
@@ -201,7 +206,7 @@ class Assigner:
                 loads = self._loads[model] = Loads(
                     seats,
                     self._workers,
-                    np.array(self._used, np.int64),
+                    self._used_column,
                     self._policy,
                     self._block.number,
                     self._least_mb[model],
@@ -268,7 +273,7 @@ class Assigner:
         if model in self._filled and self._free[model] <= _FEW:
             self._filled.remove(model)
             workers = self._workers
-            open_ = workers.available & (np.array(self._used, np.int64) < workers.slots)
+            open_ = workers.available & (self._used_column < workers.slots)
             self._bound(model, self._asked[model], open_)
 
     def _bound(self, model: int, asked: Ints, open_: NDArray[np.bool_]) -> None:

@@ -15,7 +15,7 @@ from scheduler.workers import ModelSeats, WorkerTable
 
 _FEW = 64
 """As many seats are not worth looking for."""
-_CHAMPIONS = 48
+_CHAMPIONS = 24
 _TOKENS = (0.0, 100.0, 1_000.0)
 """Outputs that the quickest seats are looked for at, in turn."""
 

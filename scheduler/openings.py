@@ -23,11 +23,14 @@ def least_open_p90(
 ) -> tuple[Floats, Floats]:
     """For each of the asked cells of one model: on any open seat, and on the operator's own.
 
-    Infinite where none suits. A lower bound, if most of the seats are open. `open_` is by rank.
+    Infinite where none suits. A lower bound, if most of the seats that have the memory are open.
+    `open_` is by rank.
     """
-    if 2 * np.count_nonzero(open_[seats.rank]) >= len(seats.rank):
+    needed_mb = cells.memory_mb(asked, seats)
+    of_use = seats.by_memory[seats.memory_mb[seats.by_memory] >= needed_mb.min()]
+    order = of_use[open_[seats.rank[of_use]]]
+    if 2 * len(order) >= len(of_use):
         return cells.available_p90_ms[asked], cells.available_owned_p90_ms[asked]
-    order = seats.by_memory[open_[seats.rank[seats.by_memory]]]
     if not len(order):
         nobody = np.full(len(asked), np.inf)
         return nobody, nobody
@@ -42,7 +45,7 @@ def least_open_p90(
     owned = workers.owned[seats.rank[order]]
     least_owned = np.minimum.accumulate(np.where(owned[:, None], p90, np.inf), axis=0)
     falling_mb = seats.memory_mb[order]
-    fitting = np.searchsorted(-falling_mb, -cells.memory_mb(asked, seats), side="right")
+    fitting = np.searchsorted(-falling_mb, -needed_mb, side="right")
     last = np.maximum(fitting - 1, 0)
     nobody_fits = fitting == 0
     return (

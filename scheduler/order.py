@@ -1,4 +1,4 @@
-"""The admitted requests as a policy sees them, and their order."""
+"""The admitted requests as a policy sees them, and their scores."""
 
 from __future__ import annotations
 
@@ -54,11 +54,8 @@ def order_view(
     )
 
 
-def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
-    """The scores, and the positions of the requests from the highest score to the lowest.
-
-    Equal scores stay in the order of keys. Raises InvalidScores.
-    """
+def scores_of(view: OrderView, policy: Policy) -> Floats:
+    """One finite score a request. Raises InvalidScores."""
     scores = np.asarray(policy.scores(view), np.float64)
     if scores.shape != (len(view),):
         raise InvalidScores(
@@ -66,7 +63,7 @@ def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
         )
     if not np.isfinite(scores).all():
         raise InvalidScores(f"policy {policy.name} gave a score that is not finite")
-    return scores, np.argsort(-scores, kind="stable")
+    return scores
 
 
 def _by_appearance(indexes: Ints) -> Ints:

@@ -31,7 +31,7 @@ from scheduler.model import (
     WorkerId,
     WorkerView,
 )
-from scheduler.order import order_view, ranking
+from scheduler.order import order_view, scores_of
 from scheduler.pending import PendingTable
 from scheduler.policies import DEFAULT, Policy
 from scheduler.policies.choices import slowdown
@@ -95,9 +95,9 @@ class Planner:
         cover = Cover(moment, len(workers))
         admission = admit(table, cells, cover, moment)
         view = order_view(table, cells, cover, admission, moment)
-        scores, ranked = ranking(view, policy)
+        scores = scores_of(view, policy)
         assigner = Assigner(table, cells, workers, admission, policy, moment.block)
-        given = assigner.run(ranked, [limit.begin(view) for limit in limits])
+        given = assigner.run(scores, [limit.begin(view) for limit in limits])
         return self._plan(moment, policy, cover, admission, scores, given)
 
     def _plan(

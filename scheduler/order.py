@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.admission import Admission
 from scheduler.cells import Cells
 from scheduler.cover import Cover
+from scheduler.experiment import Split, places
 from scheduler.kinds import Floats, Ints, model_of, tokens_of
 from scheduler.model import Moment
 from scheduler.pending import PendingTable
@@ -67,6 +68,18 @@ def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
     if not np.isfinite(scores).all():
         raise InvalidScores(f"policy {policy.name} gave a score that is not finite")
     return scores, np.argsort(-scores, kind="stable")
+
+
+def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Ints]:
+    """The same where each request is ranked by the policy of its arm, each arm having its share of
+    the first places. Raises InvalidScores."""
+    scores, place = np.zeros(len(view)), np.zeros(len(view))
+    for one, policy in enumerate(split.policies):
+        rows = np.flatnonzero(arm == one)
+        theirs, ranked = ranking(view.take(rows), policy)
+        scores[rows] = theirs
+        place[rows[ranked]] = places(np.arange(len(rows)), arm[rows], split.shares)
+    return scores, np.argsort(place, kind="stable")
 
 
 def _by_appearance(indexes: Ints) -> Ints:

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from scheduler.admission import Admission
 from scheduler.cells import Cells
+from scheduler.gate import Gate
 from scheduler.kinds import Floats, Ints, mean_ms, model_of, p90_ms, sigma_class_of, tokens_of
-from scheduler.limits import OpenLimit, Reached
 from scheduler.model import Block, PendingRequest
 from scheduler.openings import least_open_p90
 from scheduler.pending import PendingTable
 from scheduler.policies.protocol import Policy
-from scheduler.seats import NOBODY, Group, Kind, Loads
+from scheduler.probation import Caps
+from scheduler.seats import NOBODY, Barred, Group, Kind, Loads
 from scheduler.workers import ModelSeats, WorkerTable
 
 _CHUNK = 2048
@@ -46,7 +47,6 @@ class Assignments:
     """Row, rank of the worker, its slots that were taken already, mean and p90 in ms."""
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests kept for a busy worker that has not failed on them, and how many have."""
-    limited: dict[int, Reached] = field(default_factory=dict)
 
 
 class Assigner:
@@ -58,11 +58,23 @@ class Assigner:
         cells: Cells,
         workers: WorkerTable,
         admission: Admission,
-        policy: Policy,
+        policies: Sequence[Policy],
         block: Block,
+        *,
+        arm: Ints | None = None,
+        gate: Gate | None = None,
+        caps: Caps | None = None,
     ) -> None:
+        """`arm` is the index of each row's policy, the first without it. Without a gate nothing is
+        limited, without caps nobody is on probation."""
         rows = admission.admitted
-        self._cells, self._workers, self._policy, self._block = cells, workers, policy, block
+        self._cells, self._workers, self._block = cells, workers, block
+        self._policies, self._gate, self._caps = policies, gate, caps
+        self._arm = np.zeros(len(rows), np.int64) if arm is None else arm
+        self._most = workers.slots if caps is None else caps.most
+        self._priced_out: dict[int, tuple[int, int]] = {}
+        """By group, a budget and a fee for which only workers on probation are left, who may not
+        have so much in hand: no smaller budget and no higher fee needs to be tried again."""
         self._slots = admission.slots[rows]
         self._requests = table.request
         self._tried = table.tried[self._slots]
@@ -71,7 +83,7 @@ class Assigner:
         self._used: list[int] = workers.in_flight.tolist()
         self._used_column: Ints = workers.in_flight.copy()
         """The same twice: one for single looks, one for all at once."""
-        self._limits: list[int] = workers.slots.tolist()
+        self._limits: list[int] = self._most.tolist()
         self._memory_mb: list[int] = workers.memory_mb.tolist()
         self._hopeless = np.full(2 * len(cells), _NOT_YET)
         """By group, the largest budget that found nobody."""
@@ -88,64 +100,120 @@ class Assigner:
         """By model, the least memory that any request asks for; seats with less are of no use."""
         self._free: dict[int, int] = {}
         """By model, open seats of use that are left."""
-        self._loads: list[Loads | None] = [None] * len(self._seats)
-        """By model, once one of its seats is looked for."""
+        self._loads: list[list[Loads]] = [[] for _ in self._seats]
+        """By model, one a policy, once one of its seats is looked for."""
         self._models: dict[int, list[int]] = {}
         """By rank, the models that are asked for and that it serves."""
         self._filled: set[int] = set()
         """Models of which a seat has filled up since their groups were last gone through."""
-        self._kinds: dict[int, Kind] = {}
-        self._groups: dict[int, Group] = {}
+        self._kinds: dict[tuple[int, int], Kind] = {}
+        self._groups: list[dict[int, Group]] = [{} for _ in policies]
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
 
-    def run(self, scores: Floats, limits: Sequence[OpenLimit] = ()) -> Assignments:
-        """Serves the requests from the highest score to the lowest, equal ones in the order of
-        keys. Raises InvalidKeys."""
+    def run(self, ranking: Ints) -> Assignments:
+        """Serves the requests in that order. Raises InvalidKeys."""
         self._count_open_seats()
         result = Assignments()
-        hopeful = np.flatnonzero(self._budget_ms > self._hopeless[self._group])
-        ranking = hopeful[np.argsort(-scores[hopeful], kind="stable")]
+        ranking = ranking[self._budget_ms[ranking] > self._hopeless[self._group[ranking]]]
         for first in range(0, len(ranking), _CHUNK):
             chunk = ranking[first : first + _CHUNK]
             alive = chunk[self._budget_ms[chunk] > self._hopeless[self._group[chunk]]]
+            if self._gate is not None:
+                alive = self._gate.passing(alive)
             if len(alive):
-                self._serve(alive, limits, result)
+                self._serve(alive, result)
+        if self._gate is not None:
+            self._gate.finish()
         return result
 
-    def _serve(self, rows: Ints, limits: Sequence[OpenLimit], result: Assignments) -> None:
-        hopeless, groups, sampled = self._hopeless, self._groups, self._policy.sampled
-        for row, name, budget_ms, tried in zip(
+    def _serve(self, rows: Ints, result: Assignments) -> None:
+        hopeless, gate = self._hopeless, self._gate
+        capped = frozenset() if self._caps is None else self._caps.ranks
+        sampled = [policy.sampled for policy in self._policies]
+        risky = np.zeros(len(rows), np.bool_) if gate is None else gate.risky[rows]
+        for row, name, budget_ms, tried, arm, risk in zip(
             rows.tolist(),
             self._group[rows].tolist(),
             self._budget_ms[rows].tolist(),
             self._tried[rows].tolist(),
+            self._arm[rows].tolist(),
+            risky.tolist(),
             strict=True,
         ):
-            if budget_ms <= hopeless[name]:
+            if budget_ms <= hopeless[name] or self._is_priced_out(row, name, budget_ms):
                 continue
-            if limits and (reached := self._reached(row, limits)) is not None:
-                result.limited[row] = reached
+            if risk and gate is not None and not gate.may_go(row):
                 continue
-            group = groups.get(name)
+            group = self._groups[arm].get(name)
             if group is None:
-                group = groups[name] = self._open(name)
+                group = self._groups[arm][name] = self._open(name, arm)
             if tried:
-                at = self._retry(row, name, group, budget_ms, result)
-            elif sampled:
-                at = self._draw(row, group, budget_ms, ())
+                at = self._retry(row, name, group, budget_ms, sampled[arm], result)
+            elif sampled[arm]:
+                at = self._draw(row, group, budget_ms, (), sampled[arm])
             else:
                 at = group.first(budget_ms)
+                if at != NOBODY and group.rank[at] in capped:
+                    at = self._trusted(row, group, at, budget_ms)
             if at == NOBODY:
                 if row not in result.waiting:
-                    hopeless[name] = budget_ms
-                    self._look_again(int(self._cell_model[name // 2]))
+                    self._give_up(name, group, budget_ms)
                 continue
             self._take(group, at, row, result)
-            if limits:
-                request, worker = self._request(row), self._workers.ids[result.taken[-1][1]]
-                for limit in limits:
-                    limit.assigned(row, request, worker)
+            if risk and gate is not None:
+                gate.take(row)
+            if self._caps is not None and group.rank[at] in capped:
+                self._caps.take(group.rank[at], self._request(row).fee_wei)
+
+    def _is_priced_out(self, row: int, name: int, budget_ms: int) -> bool:
+        known = self._priced_out.get(name) if self._priced_out else None
+        if known is None or budget_ms > known[0]:
+            return False
+        return self._request(row).fee_wei >= known[1]
+
+    def _trusted(self, row: int, group: Group, at: int, budget_ms: int) -> int:
+        """That seat, or the best one whose worker may have so much in hand."""
+        fee_wei = self._request(row).fee_wei
+        if self._caps is None or self._caps.fits(group.rank[at], fee_wei):
+            return at
+        return group.but(budget_ms, (), self._barred(row, group))
+
+    def _barred(self, row: int, group: Group) -> Barred:
+        if self._caps is None:
+            return None
+        loads = group.kind.loads
+        return self._caps.lack_room(loads.seats.rank[loads.at], self._request(row).fee_wei)
+
+    def _give_up(self, name: int, group: Group, budget_ms: int) -> None:
+        """Nobody was found: keeps in mind for whom it is not worth looking again."""
+        if self._caps is not None:
+            barred = group.in_time(budget_ms)
+            if len(barred):
+                self._priced_out[name] = budget_ms, self._caps.beyond_all(barred)
+                return
+        self._hopeless[name] = budget_ms
+        self._look_again(int(self._cell_model[name // 2]))
+
+    def held_by_probation(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Those of the rows that a worker on probation could serve if it were trusted, and how
+        many such workers their model has."""
+        if self._caps is None or not len(rows):
+            return rows[:0], rows[:0]
+        spare = np.zeros(len(self._most), np.bool_)
+        spare[self._caps.capped] = True
+        spare &= self._workers.available & (self._used_column < self._workers.slots)
+        least_ms = np.full(2 * len(self._cells), np.inf)
+        count = np.zeros(2 * len(self._cells), np.int64)
+        for model, asked in self._asked.items():
+            seats = self._model_seats(model)
+            number = int(np.count_nonzero(spare[seats.rank]))
+            if number:  # none of them is the operator's own
+                bound, _ = least_open_p90(self._cells, asked, seats, self._workers, spare)
+                least_ms[2 * asked], count[2 * asked] = bound, number
+        group = self._group[rows]
+        held = least_ms[group] <= self._budget_ms[rows]
+        return rows[held], count[group[held]]
 
     def _take(self, group: Group, at: int, row: int, result: Assignments) -> None:
         rank = group.rank[at]
@@ -162,8 +230,7 @@ class Assigner:
                 if (model := self._index.get(name, -1)) in self._asked
             ]
         for model in models:
-            loads = self._loads[model]
-            if loads is not None:
+            for loads in self._loads[model]:
                 loads.reserve(rank, used, full=full)
             if full and self._memory_mb[rank] >= self._least_mb[model]:
                 self._free[model] -= 1
@@ -171,48 +238,59 @@ class Assigner:
                 if not self._free[model]:
                     self._hopeless[self._groups_of(model)] = np.inf
 
-    def _reached(self, row: int, limits: Sequence[OpenLimit]) -> Reached | None:
-        request = self._request(row)
-        for limit in limits:
-            reached = limit.reached(row, request)
-            if reached is not None:
-                return reached
-        return None
-
-    def _retry(self, row: int, name: int, group: Group, budget_ms: int, result: Assignments) -> int:
+    def _retry(
+        self,
+        row: int,
+        name: int,
+        group: Group,
+        budget_ms: int,
+        sampled: int,
+        result: Assignments,
+    ) -> int:
         failed = self._request(row).tried
         tried = self._workers.ranks(failed)
-        sampled = self._policy.sampled
-        at = self._draw(row, group, budget_ms, tried) if sampled else group.but(budget_ms, tried)
+        at = self._draw(row, group, budget_ms, tried, sampled)
         if at != NOBODY:
             return at
         if self._worth_waiting(name, group.kind, budget_ms, tried):
             result.waiting[row] = len(failed)
             return NOBODY
-        return self._draw(row, group, budget_ms, ()) if sampled else group.first(budget_ms)
+        return self._draw(row, group, budget_ms, (), sampled)
 
-    def _draw(self, row: int, group: Group, budget_ms: int, tried: Collection[int]) -> int:
-        key, draws = self._request(row).key, self._policy.sampled
-        return group.drawn(budget_ms, tried, draws, self._block.hash, key)
+    def _draw(
+        self, row: int, group: Group, budget_ms: int, tried: Collection[int], draws: int
+    ) -> int:
+        barred = self._barred(row, group)
+        if not draws:
+            return group.but(budget_ms, tried, barred)
+        key = self._request(row).key
+        return group.drawn(budget_ms, tried, barred, draws, self._block.hash, key)
 
-    def _open(self, name: int) -> Group:
+    def _open(self, name: int, arm: int) -> Group:
         cell, owned_only = divmod(name, 2)
         model = int(self._cell_model[cell])
         seats = self._model_seats(model)
-        kind = self._kinds.get(self._cell_kind[cell])
+        kind = self._kinds.get((self._cell_kind[cell], arm))
         if kind is None:
-            loads = self._loads[model]
-            if loads is None:
-                loads = self._loads[model] = Loads(
-                    seats,
-                    self._workers,
-                    self._used_column,
-                    self._policy,
-                    self._block.number,
-                    self._least_mb[model],
-                )
-            kind = self._kinds[self._cell_kind[cell]] = Kind(
-                loads, float(self._cell_tokens[cell]), int(self._cell_sigma[cell]), self._policy
+            if not self._loads[model]:
+                turn_from, least_mb = self._block.number, self._least_mb[model]
+                self._loads[model] = [
+                    Loads(
+                        seats,
+                        self._workers,
+                        self._most,
+                        self._used_column,
+                        policy,
+                        turn_from,
+                        least_mb,
+                    )
+                    for policy in self._policies
+                ]
+            kind = self._kinds[self._cell_kind[cell], arm] = Kind(
+                self._loads[model][arm],
+                float(self._cell_tokens[cell]),
+                int(self._cell_sigma[cell]),
+                self._policies[arm],
             )
         least_mb = self._cells.least_memory_mb(cell, seats)
         if not owned_only and least_mb <= self._least_mb[model]:
@@ -251,7 +329,7 @@ class Assigner:
     def _count_open_seats(self) -> None:
         """Opens the groups of requests that an open seat suits, and no others."""
         workers = self._workers
-        open_ = workers.available & (workers.in_flight < workers.slots)
+        open_ = workers.available & (workers.in_flight < self._most)
         asked = np.flatnonzero(np.bincount(self._group // 2, minlength=len(self._cell_model)))
         asked = asked[np.argsort(self._cell_model[asked], kind="stable")]
         for part in np.split(asked, np.flatnonzero(np.diff(self._cell_model[asked])) + 1):
@@ -273,7 +351,7 @@ class Assigner:
         if model in self._filled and self._free[model] <= _FEW:
             self._filled.remove(model)
             workers = self._workers
-            open_ = workers.available & (self._used_column < workers.slots)
+            open_ = workers.available & (self._used_column < self._most)
             self._bound(model, self._asked[model], open_)
 
     def _bound(self, model: int, asked: Ints, open_: NDArray[np.bool_]) -> None:

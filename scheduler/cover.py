@@ -79,6 +79,11 @@ class Cover:
         delivery_ppm = delivery_gas * self.price_wei * self.margins_ppm[horizon]
         return shared_wei - (-delivery_ppm // _PPM)
 
+    def cost_wei(self, delivery_gas: int, *, batchable: bool) -> int:
+        """The exact expected gas of one result without the margin, in wei."""
+        share_wei = -(-self._post_wei[batchable] // self._results[batchable])
+        return share_wei + delivery_gas * self.price_wei
+
     def needs(self, horizon: Ints, delivery_gas: Floats, batchable: NDArray[np.bool_]) -> Floats:
         """The needs as floats, in wei, exact to about 1e-15."""
         margins = np.array(self.margins_ppm, np.float64) / _PPM

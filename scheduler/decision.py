@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from scheduler.explain import sentence
@@ -53,3 +54,6 @@ class Plan:
     assigned: DecisionRows
     kept: DecisionRows
     refused: DecisionRows
+    deficits: Mapping[bytes, float] = field(default_factory=dict)
+    """What tenants are owed after the round, in tokens, where shares are fair; all that are pending
+    or were owed something are there."""

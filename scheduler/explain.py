@@ -88,20 +88,23 @@ def _tenant_in_flight(of: Numbers) -> str:
 
 def _tenant_rate(of: Numbers) -> str:
     return (
-        f"Its requester's allowance of tokens is used up ({_number(of.used)} of "
-        f"{_number(of.limit)}); it fills again with time."
+        f"It costs {_number(of.used)} tokens, and its requester may take {_number(of.limit)} now; "
+        f"more come with time."
     )
 
 
 def _probation_cap(of: Numbers) -> str:
     return (
-        f"Only workers on probation are free, and they have reached their cap "
-        f"({_number(of.used)} of {_number(of.limit)})."
+        f"All that are free for it are on probation ({_number(of.used)} in number) and have as "
+        f"much in hand as they may: {_number(of.limit)} at a time, and fees by their stake."
     )
 
 
 def _budget_spent(of: Numbers) -> str:
-    return f"The spending budget is used up ({_number(of.used)} of {_number(of.limit)} wei)."
+    return (
+        f"Its gas does not fit into the spending budget, of which {_number(of.used)} of "
+        f"{_number(of.limit)} wei are spent or committed to."
+    )
 
 
 _WORDS: dict[Reason, Callable[[Numbers], str]] = {

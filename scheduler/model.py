@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from scheduler.allowance import NO_LIMITS, NOTHING_TAKEN, Limits, Taken
+
 WorkerId = NewType("WorkerId", bytes)
 """The worker's signer address, 20 bytes."""
 ModelId = NewType("ModelId", bytes)
@@ -65,6 +67,8 @@ class PendingRequest:
     """Predicted mean of the tokens of its output; at most `max_tokens`."""
     tokens_sigma: float = 0.0
     """Their spread: the standard deviation of the logarithm of a log-normal law."""
+    charged: bool = False
+    """Whether its tenant's bucket paid for it before: it had a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ class WorkerView:
     """Whether its share of the fee is this operator's own money."""
     loaded: frozenset[ModelId] | None = None
     """The models that are in its memory now; None = all that it serves."""
+    stake_wei: int = 0
+    fees_in_hand_wei: int = 0
+    """Fees of the requests that it computes now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ class Rules:
     """Leases after which a request is given up."""
     priority_fee_wei: int = 0
     """Tip per gas that posts are expected to pay."""
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,8 @@ class Moment:
     rules: Rules
     recent_fees_wei: tuple[int, ...] = ()
     """Fees of the recent window, on which a fee's quantile is read."""
+    taken: Taken = NOTHING_TAKEN
+    """What of the limits was taken before."""
 
     @property
     def clock_s(self) -> float:
@@ -176,10 +186,14 @@ class Snapshot:
     rules: Rules
     recent_fees_wei: tuple[int, ...] = ()
     """Fees of the recent window, on which a fee's quantile is read."""
+    taken: Taken = NOTHING_TAKEN
+    """What of the limits was taken before."""
 
     @property
     def moment(self) -> Moment:
-        return Moment(self.block, self.now_s, self.gas, self.rules, self.recent_fees_wei)
+        return Moment(
+            self.block, self.now_s, self.gas, self.rules, self.recent_fees_wei, self.taken
+        )
 
 
 class Reason(StrEnum):

@@ -1,4 +1,4 @@
-"""The admitted requests as a policy sees them, and their scores."""
+"""The admitted requests as a policy sees them, and their order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.admission import Admission
 from scheduler.cells import Cells
 from scheduler.cover import Cover
+from scheduler.experiment import Split, places
 from scheduler.kinds import Floats, Ints, model_of, tokens_of
 from scheduler.model import Moment
 from scheduler.pending import PendingTable
@@ -64,6 +65,27 @@ def scores_of(view: OrderView, policy: Policy) -> Floats:
     if not np.isfinite(scores).all():
         raise InvalidScores(f"policy {policy.name} gave a score that is not finite")
     return scores
+
+
+def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
+    """The scores, and the positions of the requests from the highest score to the lowest.
+
+    Equal scores stay in the order of keys. Raises InvalidScores.
+    """
+    scores = scores_of(view, policy)
+    return scores, np.argsort(-scores, kind="stable")
+
+
+def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Ints]:
+    """The same where each request is ranked by the policy of its arm, each arm having its share of
+    the first places. Raises InvalidScores."""
+    scores, place = np.zeros(len(view)), np.zeros(len(view))
+    for one, policy in enumerate(split.policies):
+        rows = np.flatnonzero(arm == one)
+        theirs, ranked = ranking(view.take(rows), policy)
+        scores[rows] = theirs
+        place[rows[ranked]] = places(np.arange(len(rows)), arm[rows], split.shares)
+    return scores, np.argsort(place, kind="stable")
 
 
 def _by_appearance(indexes: Ints) -> Ints:

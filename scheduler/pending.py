@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from scheduler.kinds import Ints, kind_codes
 from scheduler.model import ModelId, PendingRequest, RequestKey
+from scheduler.quota import cost_tokens
 
 _KEEP_NAMES = 4096
 """Names of models and tenants that no request has are forgotten beyond this many."""
@@ -23,7 +24,7 @@ OPEN, UNSUPPORTED, BAD_INPUT = 0, 1, 2
 NO_CELL = -1
 """The request's cell is not looked up yet."""
 
-_COLUMNS: dict[str, type] = {
+_COLUMNS: dict[str, DTypeLike] = {
     "id": np.int64,
     "kind": np.int64,
     "tenant": np.int64,
@@ -34,6 +35,8 @@ _COLUMNS: dict[str, type] = {
     "attempts": np.int64,
     "delivery_gas": np.float64,
     "batchable": np.bool_,
+    "commitment": np.dtype("S20"),
+    "cost_tokens": np.int64,
     "closed": np.uint8,
     "tried": np.bool_,
     "live": np.bool_,
@@ -57,6 +60,9 @@ class PendingTable:
     attempts: NDArray[np.int64]
     delivery_gas: NDArray[np.float64]
     batchable: NDArray[np.bool_]
+    commitment: NDArray[np.bytes_]
+    cost_tokens: NDArray[np.int64]
+    """What its tenant's bucket still has to pay for it."""
     closed: NDArray[np.uint8]
     tried: NDArray[np.bool_]
     """Whether a worker failed on it."""
@@ -84,6 +90,8 @@ class PendingTable:
         self.models: list[ModelId] = []
         """By the index that is in `kind`."""
         self._tenants: dict[bytes, int] = {}
+        self.tenants: list[bytes] = []
+        """By the index that is in `tenant`."""
         self._order: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -161,8 +169,11 @@ class PendingTable:
             if request.model not in models:
                 models[request.model] = len(models)
                 self.models.append(request.model)
+            if request.tenant not in tenants:
+                tenants[request.tenant] = len(tenants)
+                self.tenants.append(request.tenant)
         model = np.array([models[request.model] for request in requests], np.int64)
-        tenant = [tenants.setdefault(request.tenant, len(tenants)) for request in requests]
+        tenant = [tenants[request.tenant] for request in requests]
         tokens_mean = np.array([request.tokens_mean for request in requests], np.float64)
         tokens_sigma = np.array([request.tokens_sigma for request in requests], np.float64)
         self.id[slots] = [request.key.id for request in requests]
@@ -174,7 +185,9 @@ class PendingTable:
         self.memory_mb[slots] = [request.memory_mb for request in requests]
         self.attempts[slots] = [request.attempts for request in requests]
         self.delivery_gas[slots] = [request.delivery_gas for request in requests]
+        self.commitment[slots] = [request.key.commitment for request in requests]
         self.batchable[slots] = [request.batchable for request in requests]
+        self.cost_tokens[slots] = [_cost_tokens(request) for request in requests]
         self.closed[slots] = [_closed(request) for request in requests]
         self.tried[slots] = [bool(request.tried) for request in requests]
         self.live[slots] = True
@@ -189,6 +202,10 @@ class PendingTable:
         self._begin()
         self.add(requests)
         self.told[self.order()] = told
+
+
+def _cost_tokens(request: PendingRequest) -> int:
+    return 0 if request.charged else cost_tokens(request.input_bytes, request.tokens_mean)
 
 
 def _closed(request: PendingRequest) -> int:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from scheduler.decision import Plan
-from scheduler.limits import Limit
+from scheduler.experiment import Split
 from scheduler.model import Snapshot
 from scheduler.planner import Changes, Planner
 from scheduler.policies import DEFAULT, Policy
 
 
-def plan(snapshot: Snapshot, policy: Policy = DEFAULT, limits: Sequence[Limit] = ()) -> Plan:
+def plan(snapshot: Snapshot, policy: Policy | Split = DEFAULT) -> Plan:
     """What to do with every request of the snapshot: assign, keep or refuse, each with a reason.
 
     The same snapshot always gives the same plan, in whatever order its tuples come. Raises
@@ -24,4 +22,4 @@ def plan(snapshot: Snapshot, policy: Policy = DEFAULT, limits: Sequence[Limit] =
         seen.add(worker.id)
     planner = Planner()
     planner.apply(Changes(added=snapshot.requests, workers=snapshot.workers))
-    return planner.plan(snapshot.moment, policy, limits)
+    return planner.plan(snapshot.moment, policy)

@@ -20,9 +20,10 @@ from scheduler.assignment import Assigner, Assignments
 from scheduler.cells import Cells
 from scheduler.cover import Cover
 from scheduler.decision import Plan
+from scheduler.experiment import Split, arms_of
 from scheduler.kinds import Floats, Ints
 from scheduler.lease import lease_ms
-from scheduler.limits import Limit
+from scheduler.limited import Limited
 from scheduler.model import (
     Moment,
     PendingRequest,
@@ -31,10 +32,11 @@ from scheduler.model import (
     WorkerId,
     WorkerView,
 )
-from scheduler.order import order_view, scores_of
+from scheduler.order import merged, order_view, ranking
 from scheduler.pending import PendingTable
 from scheduler.policies import DEFAULT, Policy
 from scheduler.policies.choices import slowdown
+from scheduler.probation import caps_of
 from scheduler.rows import Context, DecisionRows
 from scheduler.workers import WorkerTable
 
@@ -85,7 +87,7 @@ class Planner:
         self._workers.put(changes.workers)
         self._workers.settle()
 
-    def plan(self, moment: Moment, policy: Policy = DEFAULT, limits: Sequence[Limit] = ()) -> Plan:
+    def plan(self, moment: Moment, policy: Policy | Split = DEFAULT) -> Plan:
         """What to do with every pending request: assign, keep or refuse, each with a reason.
 
         Raises InvalidScores or InvalidKeys, and what the policy raises; the state stays usable.
@@ -95,22 +97,42 @@ class Planner:
         cover = Cover(moment, len(workers))
         admission = admit(table, cells, cover, moment)
         view = order_view(table, cells, cover, admission, moment)
-        scores = scores_of(view, policy)
-        assigner = Assigner(table, cells, workers, admission, policy, moment.block)
-        given = assigner.run(scores, [limit.begin(view) for limit in limits])
-        return self._plan(moment, policy, cover, admission, scores, given)
+        limited = Limited(table, admission, cover, moment, view)
+        arm = None
+        if isinstance(policy, Split):
+            commitment = table.commitment[admission.slots[admission.admitted]]
+            rows = commitment.view(np.uint8).reshape(len(commitment), 20)
+            arm = arms_of(rows, policy.experiment, policy.shares)
+            scores, ranked = merged(view, policy, arm)
+        else:
+            scores, ranked = ranking(view, policy)
+        assigner = Assigner(
+            table,
+            cells,
+            workers,
+            admission,
+            policy.policies if isinstance(policy, Split) else (policy,),
+            moment.block,
+            arm=arm,
+            gate=limited.gate,
+            caps=caps_of(workers, moment.rules.limits.probation),
+        )
+        given = assigner.run(limited.order(ranked))
+        limited.keep(assigner, self._reasons(admission, admission.admitted, given), given)
+        return self._plan(moment, policy, cover, admission, scores, given, limited)
 
     def _plan(
         self,
         moment: Moment,
-        policy: Policy,
+        policy: Policy | Split,
         cover: Cover,
         admission: Admission,
         scores: Floats,
         given: Assignments,
+        limited: Limited,
     ) -> Plan:
         admitted = admission.admitted
-        reasons = self._reasons(admission, admitted, given)
+        reasons = limited.reasons
         context = Context(moment, cover, len(self._workers))
         score = np.full(len(reasons), np.nan)
         score[admitted] = scores
@@ -122,8 +144,7 @@ class Planner:
         tried, used, limit = (np.full(len(reasons), -1.0) for _ in range(3))
         for row, failed in given.waiting.items():
             tried[admitted[row]] = failed
-        for row, reached in given.limited.items():
-            used[admitted[row]], limit[admitted[row]] = reached.used, reached.limit
+        used[admitted], limit[admitted] = limited.used, limited.limit
 
         slots = admission.slots
         told = self._table.told[slots[kept]]
@@ -151,6 +172,7 @@ class Planner:
                 self._raw(admission, refused, moment)
                 | self._refused_raw(admission, refused, reasons[refused]),
             ),
+            limited.deficits,
         )
 
     def _reasons(
@@ -166,8 +188,6 @@ class Planner:
             busy, CODES[Reason.NO_FREE_SLOT], CODES[Reason.NO_AVAILABLE_WORKER]
         )
         reasons[admitted[list(given.waiting)]] = CODES[Reason.NO_FREE_SLOT]
-        for row, reached in given.limited.items():
-            reasons[admitted[row]] = CODES[reached.reason]
         taken = [row for row, *_ in given.taken]
         reasons[admitted[taken]] = CODES[Reason.ASSIGNED]
         return reasons

@@ -25,6 +25,9 @@ _TINY = 1e-300
 
 NOBODY = -1
 
+Barred = NDArray[np.bool_] | None
+"""Which seats a request may not have; None = it may have all."""
+
 
 class InvalidKeys(ValueError):
     """A policy returned something else than one finite number, at least 0, a worker."""
@@ -57,22 +60,23 @@ class Loads:
         self,
         seats: ModelSeats,
         workers: WorkerTable,
+        most: Ints,
         used: Ints,
         policy: Policy,
         turn_from: int,
         least_mb: int,
     ) -> None:
-        """`used` slots of each worker are taken, by rank; no request asks for less memory than
-        `least_mb`."""
+        """`used` slots of each worker are taken and `most` may be, by rank; no request asks for
+        less memory than `least_mb`."""
         rank = seats.rank
-        is_open = workers.available[rank] & (used[rank] < workers.slots[rank])
+        is_open = workers.available[rank] & (used[rank] < most[rank])
         at = np.flatnonzero(is_open & (seats.memory_mb >= least_mb))
         rank = rank[at]
         self.seats, self.at, self._policy = seats, at, policy
         """`at`: their positions among all seats of the model."""
         self.rank: list[int] = rank.tolist()
         self._local = {one: local for local, one in enumerate(self.rank)}
-        self.slots = workers.slots[rank]
+        self.slots, usable = workers.slots[rank], most[rank]
         self.base_ms, self.per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
         self.success_lower = seats.success_lower[at]
         self.ewma_ms = seats.ewma_ms[at] if seats.measured else None
@@ -87,9 +91,9 @@ class Loads:
         self._ahead: list[list[float]] = []
         """By slots reserved since, then by seat."""
         self.load: Floats = np.empty(0)
-        for level in range(min(_LEVELS, int(np.max(self.slots - start, initial=0)))):
+        for level in range(min(_LEVELS, int(np.max(usable - start, initial=0)))):
             loads = _checked(policy.load(self._view, start + level), len(rank), policy)
-            loads = np.where(start + level < self.slots, loads, np.inf)
+            loads = np.where(start + level < usable, loads, np.inf)
             self._ahead.append(loads.tolist())
             if not level:
                 self.load = loads
@@ -164,9 +168,15 @@ class Group:
             at = int(keys.argmin())
         return NOBODY if keys[at] == np.inf else at
 
-    def but(self, budget_ms: int, tried: Collection[int]) -> int:
-        """The best seat that is in time and not among those ranks, or NOBODY."""
-        keys = self._suitable(budget_ms, tried)
+    def in_time(self, budget_ms: int) -> Ints:
+        """The ranks of all open seats that are in time."""
+        open_ = self._suitable(budget_ms, (), None) < np.inf
+        ranks: Ints = self.kind.loads.seats.rank[self.kind.loads.at[open_]]
+        return ranks
+
+    def but(self, budget_ms: int, tried: Collection[int], barred: Barred) -> int:
+        """The best seat that is in time, not among those ranks and not barred, or NOBODY."""
+        keys = self._suitable(budget_ms, tried, barred)
         at = int(keys.argmin())
         return NOBODY if keys[at] == np.inf else at
 
@@ -174,12 +184,13 @@ class Group:
         self,
         budget_ms: int,
         tried: Collection[int],
+        barred: Barred,
         draws: int,
         block_hash: bytes,
         key: RequestKey,
     ) -> int:
         """The best of `draws` suitable seats that the hash of block and request draws."""
-        keys = self._suitable(budget_ms, tried)
+        keys = self._suitable(budget_ms, tried, barred)
         suitable = np.flatnonzero(keys < np.inf)
         if len(suitable) > draws:
             name = block_hash + key.id.to_bytes(32, "big") + key.commitment
@@ -194,9 +205,11 @@ class Group:
             suitable = np.array(sorted(chosen), np.int64)
         return int(suitable[keys[suitable].argmin()]) if len(suitable) else NOBODY
 
-    def _suitable(self, budget_ms: int, tried: Collection[int]) -> Floats:
+    def _suitable(self, budget_ms: int, tried: Collection[int], barred: Barred) -> Floats:
         keys = np.multiply(self._work, self._load, out=self._buffer)
         keys[self.p90_ms > budget_ms] = np.inf
+        if barred is not None:
+            keys[barred] = np.inf
         keys[self.kind.loads.local(tried)] = np.inf
         return keys
 

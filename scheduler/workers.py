@@ -110,6 +110,8 @@ class WorkerTable:
         self.memory_mb = np.array([view.memory_mb for view in views], np.int64)
         self.available = np.array([view.available for view in views], np.bool_)
         self.owned = np.array([view.owned for view in views], np.bool_)
+        self.proved = np.array([_proved(view) for view in views], np.float64)
+        """The best lower bound of success with any of its models."""
         ranks: dict[ModelId, list[int]] = {}
         for rank, view in enumerate(views):
             for model in view.service:
@@ -130,6 +132,10 @@ class WorkerTable:
         """The ranks of those that are here."""
         return frozenset(self._rank[one] for one in ids if one in self._rank)
 
+    def view(self, rank: int) -> WorkerView:
+        """What is known of the worker."""
+        return self._views[self.ids[rank]]
+
     def models_of(self, rank: int) -> Iterable[ModelId]:
         """What the worker serves."""
         return self._views[self.ids[rank]].service
@@ -144,12 +150,17 @@ class WorkerTable:
         self.slots[rank] = view.slots
         self.available[rank] = view.available
         self.owned[rank] = view.owned
+        self.proved[rank] = _proved(view)
         for model, estimate in view.service.items():
             known = old.service[model]
             if (known is not estimate and known != estimate) or old.loaded != view.loaded:
                 self.seats[model].revise(rank, view, model)
             elif touched:
                 self.seats[model].version += 1
+
+
+def _proved(view: WorkerView) -> float:
+    return max((one.success_lower for one in view.service.values()), default=0.0)
 
 
 def _base_ms(estimate: ServiceEstimate, view: WorkerView, model: ModelId) -> float:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
 from inferd.cli.bench_index import index_command
+from inferd.cli.bench_limits import limits_command
 from inferd.cli.bench_round import round_command
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption, run_async
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     bench.command("gas")(gas_command)
     bench.command("index")(index_command)
     bench.command("round")(round_command)
+    bench.command("limits")(limits_command)
     app.add_typer(bench, name="bench")
 
 

@@ -32,7 +32,7 @@ _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
            r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
-           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input,
+           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
                      + least(power(2, l.attempts - 1), greatest(0, r.deadline_s - $1) / 4.0)
@@ -43,7 +43,7 @@ _SELECT = f"""
                array_agg(DISTINCT worker) FILTER (WHERE counts) AS tried,
                max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
                min(failure) FILTER (WHERE failure LIKE '{FailureKind.BAD_INPUT}: %') AS bad_input,
-               bool_or(state = 'active') AS leased
+               bool_or(state = 'active') AS leased, count(*) > 0 AS charged
         FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
               FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true

@@ -91,6 +91,12 @@ PLAN_SECONDS = Histogram(
 ROUND_PENDING = Gauge(
     "inferd_round_pending", "Requests that the newest round decided on", registry=REGISTRY
 )
+POLICY_FALLBACKS = Counter(
+    "inferd_policy_fallbacks",
+    "Rounds that went by least-requests because the policy in force failed",
+    ["policy"],
+    registry=REGISTRY,
+)
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)

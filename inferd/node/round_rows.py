@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Any
 
 from indexer.database import Connection
+from inferd.policies.journal import Entry
 from inferd.settlement.decisions import DECISION_COLUMNS
 from scheduler.decision import NUMBER_NAMES, Plan
+from scheduler.experiment import arms_of, commitment_bytes
 from scheduler.rows import DecisionRows
 
 _COPIED_AT_ONCE = 500
-_COLUMNS = ("round_id", "kind", *DECISION_COLUMNS)
+_COLUMNS = ("round_id", "kind", *DECISION_COLUMNS, "arm")
 
 
 _FIELDS = ("reason", "worker", "score", "lease_ms", *NUMBER_NAMES)
@@ -26,6 +28,8 @@ class RoundRows:
 
     parts: tuple[tuple[str, DecisionRows], ...]
     """By the word for it in node.decision."""
+    arms: Sequence[int]
+    """Of what was assigned: the arm of the experiment that each request is in."""
 
     def __len__(self) -> int:
         return sum(len(decisions) for _, decisions in self.parts)
@@ -34,15 +38,21 @@ class RoundRows:
         """Rows of node.decision, one at a time: as many tuples at once would keep the garbage
         collector busy."""
         return chain.from_iterable(
-            _records(round_id, kind, decisions) for kind, decisions in self.parts
+            _records(round_id, kind, decisions, self.arms if kind == "assign" else None)
+            for kind, decisions in self.parts
         )
 
 
-def round_rows(plan: Plan) -> RoundRows:
-    """With all columns made."""
+def round_rows(plan: Plan, entry: Entry | None = None) -> RoundRows:
+    """With all columns made; `entry` is what the round goes by. Without one there is one arm."""
     kept = plan.kept
     news = kept if kept.news is None or kept.news.all() else kept.take(kept.news.nonzero()[0])
-    rows = RoundRows((("assign", plan.assigned), ("keep", news), ("refuse", plan.refused)))
+    number, shares = (0, (1,)) if entry is None else (entry.id, entry.choice.shares)
+    commitments = [one.key.commitment for one in plan.assigned.requests.tolist()]
+    rows = RoundRows(
+        (("assign", plan.assigned), ("keep", news), ("refuse", plan.refused)),
+        arms_of(commitment_bytes(commitments), number, shares).tolist(),
+    )
     for _, decisions in rows.parts:
         for name in _FIELDS:
             decisions.column(name)
@@ -50,15 +60,24 @@ def round_rows(plan: Plan) -> RoundRows:
 
 
 async def write_round(
-    connection: Connection, plan: Plan, rows: RoundRows, *, pending: int, duration_us: int
+    connection: Connection,
+    plan: Plan,
+    rows: RoundRows,
+    *,
+    policy_id: int,
+    fallback: str | None,
+    pending: int,
+    duration_us: int,
 ) -> None:
-    """Within the caller's transaction."""
+    """Within the caller's transaction. `policy_id` is the row of node.policy that the round went
+    by, `fallback` why it was replaced."""
     block = plan.block
     round_id: int = await connection.fetchval(
         """
         INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, policy_version,
-                                pending, assigned, kept, refused, duration_us)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id
+                                pending, assigned, kept, refused, duration_us, policy_id,
+                                fallback)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id
         """,
         block.number,
         block.hash,
@@ -70,6 +89,8 @@ async def write_round(
         len(plan.kept),
         len(plan.refused),
         duration_us,
+        policy_id,
+        fallback,
     )
     records = rows.records(round_id)
     # A copy of many rows would not let the event loop do anything else.
@@ -95,7 +116,9 @@ async def write_round(
         )
 
 
-def _records(round_id: int, kind: str, decisions: DecisionRows) -> Iterator[tuple[Any, ...]]:
+def _records(
+    round_id: int, kind: str, decisions: DecisionRows, arms: Sequence[int] | None
+) -> Iterator[tuple[Any, ...]]:
     requests = decisions.requests.tolist()
     return zip(
         repeat(round_id, len(requests)),
@@ -103,5 +126,6 @@ def _records(round_id: int, kind: str, decisions: DecisionRows) -> Iterator[tupl
         [one.key.id for one in requests],
         [one.key.commitment for one in requests],
         *(decisions.column(name) for name in _FIELDS),
+        repeat(None, len(requests)) if arms is None else arms,
         strict=True,
     )

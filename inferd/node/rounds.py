@@ -8,24 +8,36 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from indexer.database import Connection, Fence, Pool
 from inferd.node.feed import Feed, Reading
-from inferd.node.metrics import DECISIONS, PLAN_SECONDS, ROUND_PENDING, ROUND_SECONDS
+from inferd.node.metrics import (
+    DECISIONS,
+    PLAN_SECONDS,
+    POLICY_FALLBACKS,
+    ROUND_PENDING,
+    ROUND_SECONDS,
+)
 from inferd.node.round_rows import RoundRows, round_rows, write_round
 from inferd.node.snapshot import RoundInputs
+from inferd.node.tenants import store_uses
 from inferd.node.wakeup import Wakeup
+from inferd.policies.decide import decide
+from inferd.policies.journal import Entry, in_force
+from inferd.policies.steering import InForce, Steering
 from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
 from inferd.workers.leases import Grant, Lease
 from scheduler.decision import Plan
-from scheduler.model import Reason, RequestKey, WorkerId, WorkerView
+from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
 from scheduler.planner import Changes, Planner
-from scheduler.policies import Policy
+from scheduler.quota import cost_tokens
 
 # What more or other workers could still serve.
 _RECONSIDERED = (Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE)
@@ -38,6 +50,15 @@ log = structlog.get_logger("scheduler")
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
 
 
+class _Decided(NamedTuple):
+    plan: Plan
+    rows: RoundRows
+    entry: Entry
+    """The policy that it went by, unless that failed."""
+    fallback: str | None
+    """Why another one took its place."""
+
+
 class _State:
     """What is kept between rounds; thrown away whole when a round fails on the way."""
 
@@ -47,8 +68,8 @@ class _State:
         self.workers: dict[WorkerId, WorkerView] = {}
 
     def decide(
-        self, reading: Reading, workers: Sequence[WorkerView], policy: Policy
-    ) -> tuple[Plan, RoundRows]:
+        self, reading: Reading, workers: Sequence[WorkerView], force: InForce, budget_s: float
+    ) -> _Decided:
         """The plan and its rows; runs in a thread."""
         present = {view.id: view for view in workers}
         pending = self.feed.take_in(reading)
@@ -62,9 +83,9 @@ class _State:
         )
         self.workers = present
         started_s = time.perf_counter()
-        plan = self.planner.plan(reading.moment, policy)
+        plan, fallback = decide(partial(self.planner.plan, reading.moment), force, budget_s)
         PLAN_SECONDS.observe(time.perf_counter() - started_s)
-        return plan, round_rows(plan)
+        return _Decided(plan, round_rows(plan, force.entry), force.entry, fallback)
 
 
 @dataclass
@@ -74,8 +95,9 @@ class Rounds:
     db: Pool
     inputs: Inputs
     """Workers, gas and rules as they are now."""
-    policy: Policy
-    """May be exchanged at any time; the next round takes it."""
+    steering: Steering
+    policy_budget_s: Callable[[], float]
+    """What a policy of another package may take of one round."""
     dispatcher: Dispatcher
     names: Mapping[bytes, str]
     """Model names by id."""
@@ -113,18 +135,27 @@ class Rounds:
             if self._offers != (offers := _offers(inputs.workers)):
                 await self._reconsider(connection)
                 self._offers = offers
+            entry = await in_force(connection)
             reading = await state.feed.read(connection, inputs, self.fence)
         if reading is None:
             return None
-        decided, rows = await asyncio.to_thread(state.decide, reading, inputs.workers, self.policy)
+        if entry is None:
+            raise RuntimeError("no policy is in force")
+        force = self.steering.follow(entry)
+        decided = await asyncio.to_thread(
+            state.decide, reading, inputs.workers, force, self.policy_budget_s()
+        )
+        if decided.fallback is not None:
+            POLICY_FALLBACKS.labels(str(force.entry.choice)).inc()
+            log.warning("policy_failed", policy=str(force.entry.choice), reason=decided.fallback)
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
-        if len(rows):
-            for lease, job in await self._write(decided, rows, pending, started_s):
+        if len(decided.rows):
+            for lease, job in await self._write(decided, reading.moment, pending, started_s):
                 self.dispatcher.start(lease, job)
-            await _tell(decided, rows)
+            await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
-        return decided
+        return decided.plan
 
     async def _reconsider(self, connection: Connection) -> None:
         async with connection.transaction():
@@ -141,13 +172,36 @@ class Rounds:
             )
 
     async def _write(
-        self, decided: Plan, rows: RoundRows, pending: int, started_s: float
+        self, decided: _Decided, moment: Moment, pending: int, started_s: float
     ) -> list[tuple[Lease, Job]]:
+        plan, rows = decided.plan, decided.rows
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
             duration_us = int((time.perf_counter() - started_s) * 1e6)
-            await write_round(connection, decided, rows, pending=pending, duration_us=duration_us)
-            return await self._grant(connection, decided)
+            await write_round(
+                connection,
+                plan,
+                rows,
+                policy_id=decided.entry.id,
+                fallback=decided.fallback,
+                pending=pending,
+                duration_us=duration_us,
+            )
+            granted = await self._grant(connection, plan)
+            leased = {lease.key for lease, _ in granted}
+            await store_uses(
+                connection,
+                moment.rules.limits,
+                moment.taken.uses,
+                charges=[
+                    (one.tenant, cost_tokens(one.input_bytes, one.tokens_mean))
+                    for one in plan.assigned.requests.tolist()
+                    if one.key in leased and not one.charged
+                ],
+                deficits=plan.deficits,
+                now_s=moment.now_s,
+            )
+        return granted
 
     async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
         requests = decided.assigned.requests.tolist()

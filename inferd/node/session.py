@@ -18,6 +18,7 @@ from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
 from inferd.node.leader import Leadership, LostLeadership
+from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
@@ -26,6 +27,8 @@ from inferd.node.snapshot import RoundInputs
 from inferd.node.supervise import first_cause, keep_running
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
+from inferd.policies.journal import adopt_settings
+from inferd.policies.steering import Steering
 from inferd.protocol.deployment import Deployment
 from inferd.settlement.engine import Settlement
 from inferd.settlement.keys import LocalSigner
@@ -33,7 +36,6 @@ from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from scheduler.model import Rules, WorkerView
-from scheduler.policies import policy_named
 
 if TYPE_CHECKING:
     from inferd.node.daemon import Node
@@ -56,6 +58,7 @@ class Session:
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
+        self._steering = Steering()
         self.worker_views: tuple[WorkerView, ...] | None = None
         """As the last round saw them; None before the first."""
         self.indexer = Indexer(
@@ -86,7 +89,8 @@ class Session:
         self.rounds = Rounds(
             db=db,
             inputs=self._round_inputs,
-            policy=policy_named(settings.scheduling.policy),
+            steering=self._steering,
+            policy_budget_s=lambda: node.settings.scheduling.policy_budget_ms / 1000,
             dispatcher=self.dispatcher,
             names=node.crew.names,
             fence=leadership.fence,
@@ -118,6 +122,7 @@ class Session:
             await self._leadership.fence(connection)
             # Their daemon is gone, and with it what it computed for them.
             abandoned = await leases.abandon_previous(connection)
+            await adopt_settings(connection, self._node.settings.scheduling.choice)
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
         try:
@@ -140,7 +145,15 @@ class Session:
         except BaseExceptionGroup as group:
             raise first_cause(group) from None
         finally:
+            self._steering.close()
             await self.dispatcher.close()
+
+    async def adopt_settings(self) -> None:
+        """Takes over what the settings file says by now."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._leadership.fence(connection)
+            await adopt_settings(connection, self._node.settings.scheduling.choice)
+        self._round_bell.ring()
 
     async def _watch_leadership(self) -> None:
         try:
@@ -170,7 +183,8 @@ class Session:
                 await self.settlement.step(head)
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
-        scheduling = self._node.settings.scheduling
+        settings = self._node.settings
+        scheduling = settings.scheduling
         self.worker_views = await self._workers.views(connection, self._own_accounts)
         return RoundInputs(
             workers=self.worker_views,
@@ -183,9 +197,11 @@ class Session:
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
+                limits=limits_of(settings.limits, settings.tenants),
             ),
             now_s=time.time(),
-            max_gas=self._node.settings.posting.max_gas,
+            max_gas=settings.posting.max_gas,
+            budgets_wei=budgets_of(settings.limits),
         )
 
     async def _monitor(self) -> None:

@@ -29,8 +29,13 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
-from scheduler.policies import DEFAULT, policy_named
+from inferd.node.limit_settings import LimitSettings, TenantSettings
+from inferd.policies.installed import require_known
+from scheduler.choice import Choice, chosen
+from scheduler.policies import DEFAULT
 
+LIVE = ("scheduling", "limits", "tenants")
+"""What SIGHUP changes; all else needs a restart."""
 _OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
 
@@ -68,8 +73,16 @@ class SchedulingSettings(_Section):
     """How requests are admitted and ordered."""
 
     policy: str = DEFAULT.name
-    """In which order requests are served and by whom: value, balanced, weighted-raw, fifo, edf,
-    fee-first, round-robin, weighted-round-robin, least-requests, p2c or peak-ewma."""
+    """By which requests are ordered and workers chosen: a built-in one or that of an installed
+    package, see docs/policies.md. `inferd policy set` changes it without a restart."""
+    split: str = ""
+    """In its place several policies, each for its share of the requests, as in
+    `value=90,balanced=10`."""
+    weights: str = ""
+    """Of `balanced`, as in `fee=60,wait=30,slack=10`, which it has without it."""
+    policy_budget_ms: int = Field(200, ge=1, le=60_000)
+    """What a policy of an installed package may take of one round; if it is later, the round goes
+    by `least-requests`."""
     max_wait_s: int = Field(60, ge=1)
     """The wait after which a request goes before all that have waited less, whatever they pay."""
     inclusion_s: float = Field(3.0, gt=0)
@@ -81,6 +94,11 @@ class SchedulingSettings(_Section):
     little traffic; with much, a larger one admits fees that only pay in company."""
     max_attempts: int = Field(8, ge=1)
     """Leases that may fail before a request is given up."""
+
+    @property
+    def choice(self) -> Choice:
+        """The policies as the settings say. Raises BadChoice."""
+        return chosen(self.policy, self.split, self.weights)
 
 
 class PostingSettings(_Section):
@@ -192,12 +210,22 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
     retention: RetentionSettings = RetentionSettings()
+    limits: LimitSettings = LimitSettings()
+    tenants: tuple[TenantSettings, ...] = ()
+    """Requesters that are treated in their own way."""
 
     @field_validator("scheduling")
     @classmethod
     def _known_policy(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
-        policy_named(scheduling.policy)
+        require_known(scheduling.choice)
         return scheduling
+
+    @field_validator("tenants")
+    @classmethod
+    def _different_tenants(cls, tenants: tuple[TenantSettings, ...]) -> tuple[TenantSettings, ...]:
+        if len({tenant.address.lower() for tenant in tenants}) != len(tenants):
+            raise ValueError("two tenants have one address")
+        return tenants
 
     @field_validator("rpc_urls", "rpc_ws_urls")
     @classmethod

@@ -6,10 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.database import Connection
+from inferd.node.spending import load_budgets
+from inferd.node.tenants import load_uses
 from inferd.protocol.request import Delivery, InputKind
 from inferd.settlement.delivery_gas import delivery_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.workers.leases import failure_words
+from scheduler.allowance import Taken
+from scheduler.cover import Cover
 from scheduler.model import (
     Block,
     GasModel,
@@ -37,6 +41,8 @@ class RoundInputs:
     now_s: float
     max_gas: int
     """Of a transaction of this operator."""
+    budgets_wei: tuple[tuple[int, int], ...] = ()
+    """Windows in seconds and the gas that may be spent within each."""
 
 
 async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | None:
@@ -50,7 +56,7 @@ async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | N
     fees = await connection.fetch(
         "SELECT fee_wei FROM chain.request ORDER BY id DESC LIMIT $1", _RECENT_FEES
     )
-    return Moment(
+    moment = Moment(
         block=Block(
             number=cursor["block_number"],
             hash=cursor["block_hash"],
@@ -63,6 +69,11 @@ async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | N
         rules=_on_blocks(inputs.rules, interval_s),
         recent_fees_wei=tuple(row["fee_wei"] for row in fees),
     )
+    taken = Taken(
+        await load_uses(connection, inputs.rules.limits),
+        await load_budgets(connection, inputs.budgets_wei, Cover(moment, len(inputs.workers))),
+    )
+    return replace(moment, taken=taken)
 
 
 def _on_blocks(rules: Rules, interval_s: float) -> Rules:
@@ -109,4 +120,5 @@ def request_of(row: Any, max_gas: int) -> PendingRequest:
         unsupported=lacking or undeliverable(*delivery, max_gas),
         delivery_gas=delivery_gas(*delivery),
         tokens_mean=float(row["max_tokens"]),
+        charged=row["charged"],
     )

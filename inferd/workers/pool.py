@@ -109,8 +109,10 @@ class WorkerPool:
         """
         rows = await connection.fetch(
             """
-            SELECT signer, owner, models, slots, memory_mb, enabled, staked FROM chain.worker
-            WHERE signer = ANY($1::bytea[])
+            SELECT w.*, (SELECT coalesce(sum(r.fee_wei), 0) FROM node.lease l
+                         JOIN chain.request r ON r.id = l.request_id AND r.commitment = l.commitment
+                         WHERE l.worker = w.signer AND l.state = 'active') AS fees_in_hand_wei
+            FROM chain.worker w WHERE w.signer = ANY($1::bytea[])
             """,
             list(self._workers),
         )
@@ -137,6 +139,8 @@ class WorkerPool:
                     and circuit is not Circuit.OPEN,
                     service=_service(worker, served, stats),
                     owned=row is not None and row["owner"] in own_accounts,
+                    stake_wei=0 if row is None else row["stake_wei"],
+                    fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
                 )
             )
         return tuple(views)

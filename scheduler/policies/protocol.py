@@ -7,7 +7,7 @@ break a limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
@@ -58,6 +58,16 @@ class OrderView:
 
     def __len__(self) -> int:
         return len(self.fee_wei)
+
+    def take(self, rows: Ints) -> OrderView:
+        """The same of some requests only."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        picked = {
+            name: column[rows]
+            for name, column in columns.items()
+            if isinstance(column, np.ndarray) and name != "recent_fees_wei"
+        }
+        return OrderView(**(columns | picked))
 
 
 @dataclass(frozen=True, slots=True)

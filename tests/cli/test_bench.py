@@ -159,3 +159,16 @@ def test_latency_at_the_head(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json:
     else:
         assert "0.25 s" in outcome.stdout
         assert "2.0" in outcome.stdout
+
+
+def test_the_cost_of_limits_is_measured(cli: Cli) -> None:
+    size = ("--pending", "200", "--workers", "20", "--models", "3", "--repetitions", "1")
+    outcome = cli("bench", "limits", *size, "--json")
+    assert outcome.code == 0, outcome.stderr
+    figures = json.loads(outcome.stdout)
+    assert figures.pop("schema_version") == 1
+    assert {"none_ms", "all_ms", "split_ms", "swap_stall_ms"} <= figures.keys()
+    assert all(value >= 0 for value in figures.values())
+    lines = cli("bench", "limits", *size).stdout.splitlines()
+    assert lines[0].endswith(", 1.00 times")
+    assert lines[-1].startswith("stall of a change of policy: ")

@@ -17,6 +17,8 @@ from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
 from inferd.node.why import why
+from inferd.policies.journal import adopt_settings
+from inferd.policies.steering import Steering
 from inferd.protocol.request import model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import decision_of, leaf_of
@@ -25,8 +27,8 @@ from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
 from scheduler import audit
+from scheduler.choice import chosen
 from scheduler.model import GasModel, RequestKey, Rules
-from scheduler.policies import policy_named
 from tests.workers.support import MODEL, Scripted, a_worker, until
 
 _FEE_WEI = 10**16
@@ -115,6 +117,10 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             [model_id(MODEL)],
         )
 
+    steering = Steering()
+    async with pool.acquire() as connection:
+        await adopt_settings(connection, chosen("balanced", "", ""))
+
     async def inputs(connection: Connection) -> RoundInputs:
         return RoundInputs(
             workers=await crowd.views(connection, [Address(b"\x22" * 20)]),
@@ -131,7 +137,8 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         Rounds(
             db=pool,
             inputs=inputs,
-            policy=policy_named("balanced"),
+            steering=steering,
+            policy_budget_s=lambda: 1.0,
             dispatcher=dispatcher,
             names={model_id(MODEL): MODEL},
             fence=no_fence,
@@ -141,6 +148,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         dispatcher,
     )
     await dispatcher.close()
+    steering.close()
 
 
 async def fails(job: Job) -> bytes:

@@ -216,7 +216,8 @@ async def test_the_end_of_a_rest_is_seen_without_a_change(chain: Pool, follower:
 
 async def until_rested(follower: Follower) -> None:
     (until_s,) = follower.feed._rests.values()
-    await asyncio.sleep(max(0.0, until_s - time.monotonic()) / 0.75 + 0.05)
+    # It asks again after three quarters of the second that the rest takes.
+    await asyncio.sleep(max(0.0, until_s - time.monotonic()) + 0.3)
 
 
 async def test_what_was_passed_over_is_read_as_a_whole(chain: Pool, follower: Follower) -> None:

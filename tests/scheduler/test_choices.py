@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from scheduler.limits import Reached
+from scheduler.allowance import Limits, Quota
 from scheduler.model import Reason
 from scheduler.order import InvalidScores
 from scheduler.plan import plan
@@ -190,37 +190,17 @@ def test_no_policy_breaks_a_limit(round_):
         assert len(result.assigned) + len(result.kept) + len(result.refused) == len(round_.requests)
 
 
-class _AtMost:
-    """So many requests of each tenant in a round."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def begin(self, view: Any) -> _AtMost:
-        self.given: Counter[int] = Counter()
-        self.view = view
-        return self
-
-    def reached(self, row: int, request_: Any) -> Reached | None:
-        used = self.given[self.view.tenant[row]]
-        if used < self.number:
-            return None
-        return Reached(Reason.TENANT_IN_FLIGHT, used, self.number)
-
-    def assigned(self, row: int, request_: Any, worker_: bytes) -> None:
-        self.given[self.view.tenant[row]] += 1
-
-
 def test_limits_apply_in_order_as_the_round_assigns():
     requests = (
         *(request(n, tenant=b"\x01" * 20, submitted_at_s=NOW_S - 50 + n) for n in range(4)),
         request(9, tenant=b"\x02" * 20),
     )
-    result = plan(snapshot(requests, (worker(slots=9),)), Fifo(), [_AtMost(2)])
+    rules = replace(snapshot((), ()).rules, limits=Limits(Quota(in_flight=2)))
+    result = plan(snapshot(requests, (worker(slots=9),), rules=rules), Fifo())
     assert [one.key.id for one in result.assigned] == [0, 1, 9]
     assert [one.key.id for one in result.kept] == [2, 3]
     assert result.kept[0].reason is Reason.TENANT_IN_FLIGHT
     assert result.kept[0].sentence == "Its requester has 2 requests in work; the limit is 2."
     # Where no slot is left, that is the reason.
-    full = plan(snapshot(requests, (worker(slots=1),)), Fifo(), [_AtMost(2)])
+    full = plan(snapshot(requests, (worker(slots=1),), rules=rules), Fifo())
     assert {one.reason for one in full.kept} == {Reason.NO_FREE_SLOT}

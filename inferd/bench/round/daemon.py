@@ -25,12 +25,15 @@ from inferd.bench.index.servers import fresh_database, temporary_server
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.node.wakeup import Wakeup
+from inferd.policies.journal import adopt_settings
+from inferd.policies.steering import Steering
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.backends.base import Backend
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job, SignedResult, WorkerBusy
 from inferd.workers.pool import WorkerPool
+from scheduler.choice import chosen
 from scheduler.model import GasModel, Rules
 from scheduler.policies import DEFAULT
 
@@ -139,11 +142,14 @@ async def _rounds(
             max_gas=15_000_000,
         )
 
+    async with pool.acquire() as connection:
+        await adopt_settings(connection, chosen(DEFAULT.name, "", ""))
     dispatcher = Dispatcher(crowd, pool, fence=no_fence, on_change=lambda _: None)
     rounds = Rounds(
         db=pool,
         inputs=inputs,
-        policy=DEFAULT,
+        steering=Steering(),
+        policy_budget_s=lambda: 1.0,
         dispatcher=dispatcher,
         names=names,
         fence=no_fence,

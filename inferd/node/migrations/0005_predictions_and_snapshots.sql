@@ -1,0 +1,2 @@
+-- Nothing of this number yet.
+SELECT 1;

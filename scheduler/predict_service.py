@@ -154,6 +154,26 @@ def observed(
     )
 
 
+def overdue(
+    history: ServiceHistory, *, waited_ms: float, at_s: float, p90_ms: float
+) -> ServiceHistory:
+    """The history after a result that had not come when its time, `waited_ms`, was over.
+
+    How long it would have taken stays unknown, so the fit learns nothing; but a p90 that lies below
+    was missed. Without this, only results in time would be learnt from, and a worker that has
+    become slow would look as fast as ever.
+    """
+    log_factor = history.log_factor
+    if 0.0 < p90_ms < waited_ms:
+        log_factor = calibration.tracked(log_factor, predicted=p90_ms, observed=waited_ms)
+    return replace(
+        history,
+        log_factor=log_factor,
+        peak_ms=peak_ewma(history.peak_ms, waited_ms, at_s - history.peak_at_s),
+        peak_at_s=max(at_s, history.peak_at_s),
+    )
+
+
 def peak_ewma(average_ms: float, service_ms: float, since_s: float) -> float:
     """The peak-sensitive moving average, `since_s` after it was last moved.
 

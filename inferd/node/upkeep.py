@@ -11,11 +11,12 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from indexer.database import Fence, Pool
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
-from inferd.workers import leases
+from inferd.workers import leases, length_stats
 
 _LEASE_SWEEP_S = 1.0
 _RETENTION_S = 600.0
 _KEEP_ROUNDS = "30 days"
+_KEEP_REQUESTERS_DAYS = 30
 
 
 class Upkeep:
@@ -44,6 +45,7 @@ class Upkeep:
         jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self.expire_leases, _LEASE_SWEEP_S),
             (self.forget_old_rounds, _RETENTION_S),
+            (self.forget_requesters, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
         )
         for job, every_s in jobs:
@@ -81,3 +83,9 @@ class Upkeep:
                   AND NOT EXISTS (SELECT FROM node.decision WHERE round_id = r.id)
                 """  # noqa: S608 - a constant
             )
+
+    async def forget_requesters(self) -> None:
+        """Deletes what was learnt of requesters that have not been seen for long."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)

@@ -1,0 +1,29 @@
+-- Speed is learnt from the tokens of an output now: what the old columns held has no tokens, and is learnt again.
+ALTER TABLE node.service_stat
+    DROP COLUMN weight,
+    DROP COLUMN mean_ms,
+    DROP COLUMN mean_square_ms2,
+    ADD COLUMN successes    double precision NOT NULL DEFAULT 0,  -- ended leases, older ones counting less
+    ADD COLUMN failures     double precision NOT NULL DEFAULT 0,
+    ADD COLUMN observations double precision NOT NULL DEFAULT 0,  -- effective number of service times
+    ADD COLUMN fit_weight   double precision NOT NULL DEFAULT 0,  -- sums of the fit: x in tokens, y in ms
+    ADD COLUMN fit_x        double precision NOT NULL DEFAULT 0,
+    ADD COLUMN fit_xx       double precision NOT NULL DEFAULT 0,
+    ADD COLUMN fit_y        double precision NOT NULL DEFAULT 0,
+    ADD COLUMN fit_xy       double precision NOT NULL DEFAULT 0,
+    ADD COLUMN error_square double precision NOT NULL DEFAULT 0,
+    ADD COLUMN log_factor   double precision NOT NULL DEFAULT 0,  -- calibrates the p90
+    ADD COLUMN peak_ms      double precision NOT NULL DEFAULT 0,
+    ADD COLUMN peak_at_s    double precision NOT NULL DEFAULT 0;
+
+-- Output lengths per model, and per requester with it, learnt with forgetting. Weights by bin of an eighth of an octave.
+CREATE TABLE node.length_stat (
+    model_id   bytea NOT NULL,
+    tenant     bytea NOT NULL,              -- the requester; empty = all of the model's
+    ended      real[] NOT NULL DEFAULT '{}',-- outputs that ended by themselves; '{}' = none yet
+    cut        real[] NOT NULL DEFAULT '{}',-- outputs that reached their limit
+    log_factor double precision NOT NULL DEFAULT 0,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (model_id, tenant)
+);
+CREATE INDEX length_stat_updated ON node.length_stat (updated_at);

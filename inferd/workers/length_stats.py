@@ -11,8 +11,8 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from scheduler import predict_length
-from scheduler.kinds import SizeClass, p90_factor, size_class
 from scheduler.predict_length import BINS, LengthHistory, LengthLaw, TokensPrediction
+from scheduler.predict_round import size_of
 
 ALL = Address(b"")
 """Stands for all requesters of a model."""
@@ -74,9 +74,8 @@ async def record(
             known[-1].log_factor if known else 0.0,
         )
         known.append(_history(row))
-    p90_tokens = [
-        _p90_tokens(predict_length.law(known[: depth + 1]), max_tokens) for depth in range(len(known))
-    ]
+    laws = [predict_length.law(known[: depth + 1]) for depth in range(len(known))]
+    p90_tokens = [size_of(*law.predict(max_tokens)).p90_tokens for law in laws]
     for level, history, predicted in zip(levels, known, p90_tokens, strict=True):
         learnt = predict_length.observed(
             history, tokens=tokens, max_tokens=max_tokens, p90_tokens=predicted
@@ -101,16 +100,6 @@ async def forget(connection: Connection, unseen_days: int) -> None:
         " WHERE tenant <> '' AND updated_at < now() - $1 * interval '1 day'",
         unseen_days,
     )
-
-
-def size_of(law: LengthLaw, max_tokens: int) -> SizeClass:
-    """The size class that a round gives a request of that law."""
-    return size_class(*law.predict(max_tokens))
-
-
-def _p90_tokens(law: LengthLaw, max_tokens: int) -> float:
-    size = size_of(law, max_tokens)
-    return size.tokens * p90_factor(0.0, size.sigma)
 
 
 def _history(row: Any) -> LengthHistory:

@@ -12,8 +12,8 @@ from inferd.protocol.request import ModelId
 from inferd.workers import length_stats
 from inferd.workers.job import Job, SignedResult
 from scheduler import predict_service, reliability
-from scheduler.kinds import SizeClass, p90_ms
 from scheduler.model import ServiceEstimate
+from scheduler.predict_round import Size, p90_ms, size_of
 from scheduler.predict_service import ServiceHistory, ServicePrior
 from scheduler.reliability import Reliability
 
@@ -155,11 +155,11 @@ async def _requester(connection: Connection, job: Job) -> Address | None:
     return None if found is None else Address(found)
 
 
-async def _size(connection: Connection, job: Job, tenant: Address | None) -> SizeClass:
+async def _size(connection: Connection, job: Job, tenant: Address | None) -> Size:
     pairs = [] if tenant is None else [(job.model_id, tenant)]
     lengths = await length_stats.load(connection, [(job.model_id, length_stats.ALL), *pairs])
     law = lengths.law(job.model_id, length_stats.ALL if tenant is None else tenant)
-    return length_stats.size_of(law, job.max_tokens)
+    return size_of(*law.predict(job.max_tokens))
 
 
 async def _locked(
@@ -221,7 +221,7 @@ def _prior(prior_ms: float, known: Collection[ServiceHistory]) -> ServicePrior:
     return predict_service.newcomer_prior([one for one in known if one.count > 0.0], guess)
 
 
-def _p90_ms(stat: ServiceStat, prior: ServicePrior, size: SizeClass, at_s: float) -> float:
+def _p90_ms(stat: ServiceStat, prior: ServicePrior, size: Size, at_s: float) -> float:
     return p90_ms(estimate(stat, prior, at_s), size)
 
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from scheduler import predict_length, predict_service
 from scheduler.calibration import LEVEL
-from scheduler.kinds import SizeClass, p90_factor, p90_ms, size_class
 from scheduler.predict_length import LengthHistory
+from scheduler.predict_round import Size, p90_ms, size_of
 from scheduler.predict_service import ServiceHistory, ServicePrior
 from scheduler.reliability import Reliability
 from scheduler.simulation.trace import TraceRow
@@ -104,13 +104,13 @@ class _Learner:
     model: LengthHistory = field(default_factory=LengthHistory.empty)
     tenants: dict[int, LengthHistory] = field(default_factory=dict)
 
-    def size(self, tenant: int) -> SizeClass:
+    def size(self, tenant: int) -> Size:
         histories = [self.model]
         if tenant in self.tenants:
             histories.append(self.tenants[tenant])
-        return size_class(*predict_length.law(histories).predict(0))
+        return size_of(*predict_length.law(histories).predict(0))
 
-    def service_p90_ms(self, worker: int, size: SizeClass, now_s: float) -> float:
+    def service_p90_ms(self, worker: int, size: Size, now_s: float) -> float:
         known = predict_service.estimate(self.service[worker], _PRIOR, Reliability(), now_s=now_s)
         return p90_ms(known, size)
 
@@ -166,7 +166,6 @@ def calibration_of(trace: Sequence[TraceRow], seed: int = 1) -> Calibration:
             learner.learn(heapq.heappop(running))
         worker, tokens = rng.randrange(WORKERS), row.generated_tokens
         size = learner.size(tenant)
-        p90_tokens = size.tokens * p90_factor(0.0, size.sigma)
         expected_ms = learner.service_p90_ms(worker, size, row.arrival_s)
         took_ms = workers[worker].service_ms(tokens, row.arrival_s, late=number >= late, rng=rng)
         one = _Running(
@@ -176,7 +175,7 @@ def calibration_of(trace: Sequence[TraceRow], seed: int = 1) -> Calibration:
             tenant,
             tokens,
             took_ms,
-            p90_tokens,
+            size.p90_tokens,
             expected_ms,
         )
         heapq.heappush(running, one)

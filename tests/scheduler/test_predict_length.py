@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.kinds import p90_factor
 from scheduler.predict_length import (
     BINS,
     EDGES,
@@ -20,6 +19,7 @@ from scheduler.predict_length import (
     law,
     observed,
 )
+from scheduler.predict_round import Size
 
 lengths = st.integers(0, 300_000)
 
@@ -32,7 +32,7 @@ def _learn(outputs, history=None, keep=0.99) -> LengthHistory:
 
 
 def _p90(prediction) -> float:
-    return prediction.mean * p90_factor(0.0, prediction.sigma)
+    return Size(*prediction).p90_tokens
 
 
 @given(lengths)

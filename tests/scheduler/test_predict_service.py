@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.kinds import SizeClass, p90_ms
+from scheduler.predict_round import Size, p90_ms
 from scheduler.predict_service import (
     PEAK_DECAY_S,
     ServiceHistory,
@@ -119,7 +119,7 @@ def test_a_missed_p90_raises_it_and_a_held_one_lowers_it() -> None:
         name: estimate(history, PRIOR, Reliability(), now_s=0.0)
         for name, history in (("held", held), ("missed", missed))
     }
-    size = SizeClass(40, 2)
+    size = Size(32.0, 0.5)
     assert p90_ms(of["missed"], size) > p90_ms(of["held"], size)
 
 

@@ -15,8 +15,8 @@ from inferd.workers import length_stats, service_stats
 from inferd.workers.job import Job, SignedResult
 from inferd.workers.length_stats import ALL
 from inferd.workers.service_stats import Priors, estimate, output_tokens, read_all
-from scheduler.kinds import p90_factor, p90_ms, size_class
 from scheduler.model import ServiceEstimate
+from scheduler.predict_round import p90_ms, size_of
 from tests.workers.support import MODEL, a_job
 
 WORKER, OTHER = Address(b"\x01" * 20), Address(b"\x02" * 20)
@@ -124,7 +124,7 @@ async def test_a_worker_that_runs_out_of_time_is_expected_later(connection: Conn
     for _ in range(10):
         await failed(connection, job, waited_ms=60_000.0)
     after = await known(connection)
-    size = size_class(10.0, 0.5)
+    size = size_of(10.0, 0.5)
     assert p90_ms(after, size) > 2 * p90_ms(before, size)
     assert after.ewma_ms == pytest.approx(60_000.0)
     assert mean_ms(after) == pytest.approx(mean_ms(before)), "how long it takes stays unknown"
@@ -159,11 +159,11 @@ async def test_the_p90s_that_are_recorded_hold(connection: Connection) -> None:
     lengths_held = times_held = 0
     for number in range(400):
         lengths = await length_stats.load(connection, [(MODEL_ID, REQUESTER)])
-        size = size_class(*lengths.predict(MODEL_ID, REQUESTER, 0))
+        size = size_of(*lengths.predict(MODEL_ID, REQUESTER, 0))
         tokens = max(1, round(rng.lognormvariate(4.0, 0.8)))
         took_ms = round((100 + 20 * tokens) * rng.lognormvariate(0.0, 0.3))
         if number >= 100:
-            lengths_held += tokens <= size.tokens * p90_factor(0.0, size.sigma)
+            lengths_held += tokens <= size.p90_tokens
             times_held += took_ms <= p90_ms(await known(connection), size)
         await answered(connection, job, took_ms, tokens)
     assert lengths_held / 300 == pytest.approx(0.9, abs=0.03)

@@ -1,0 +1,36 @@
+"""What is calibrated is what a round decides on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model import ServiceEstimate
+from scheduler.plan import plan
+from scheduler.predict_round import p90_ms, size_of
+from tests.scheduler.make import model, request, snapshot, worker
+
+
+@given(
+    st.floats(0.0, 2_000.0),
+    st.floats(0.0, 60.0),
+    st.floats(0.0, 1.2),
+    st.floats(0.2, 4.0),
+    st.floats(0.0, 500.0),
+    st.floats(0.0, 1.2),
+)
+def test_the_p90_of_a_decision_is_the_one_that_is_judged(
+    base_ms, per_token_ms, sigma, p90_factor, tokens_mean, tokens_sigma
+) -> None:
+    service = ServiceEstimate(base_ms, per_token_ms, sigma, p90_factor=p90_factor)
+    size = size_of(tokens_mean, tokens_sigma)
+    (decision,) = plan(
+        snapshot(
+            (request(tokens_mean=tokens_mean, tokens_sigma=tokens_sigma),),
+            (worker(service={model(): service}),),
+        )
+    ).assigned
+    assert decision.numbers.p90_ms == pytest.approx(p90_ms(service, size), rel=1e-9)
+    assert size.tokens >= tokens_mean * (1 - 1e-9)
+    assert size.sigma >= tokens_sigma - 1e-9

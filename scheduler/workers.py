@@ -79,6 +79,10 @@ class WorkerTable:
     def __len__(self) -> int:
         return len(self._views)
 
+    def views(self) -> tuple[WorkerView, ...]:
+        """All that is known, in the order of ids."""
+        return tuple(self._views[one] for one in sorted(self._views))
+
     def put(self, views: Iterable[WorkerView]) -> None:
         """Adds workers or replaces what is known of them."""
         for view in views:

@@ -8,6 +8,8 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from indexer.database import Connection
+from inferd.node import recorded as snapshots
+from inferd.node.recorded import Recorded
 from inferd.settlement.decisions import DECISION_COLUMNS
 from scheduler.decision import NUMBER_NAMES, Plan
 from scheduler.rows import DecisionRows
@@ -50,15 +52,21 @@ def round_rows(plan: Plan) -> RoundRows:
 
 
 async def write_round(
-    connection: Connection, plan: Plan, rows: RoundRows, *, pending: int, duration_us: int
+    connection: Connection,
+    plan: Plan,
+    rows: RoundRows,
+    *,
+    recorded: Recorded | None,
+    pending: int,
+    duration_us: int,
 ) -> None:
-    """Within the caller's transaction."""
+    """Within the caller's transaction. `recorded` is None where the round is not recorded."""
     block = plan.block
     round_id: int = await connection.fetchval(
         """
         INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, policy_version,
-                                pending, assigned, kept, refused, duration_us)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id
+                                pending, assigned, kept, refused, duration_us, snapshot_digest)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id
         """,
         block.number,
         block.hash,
@@ -70,7 +78,10 @@ async def write_round(
         len(plan.kept),
         len(plan.refused),
         duration_us,
+        None if recorded is None else recorded.digest,
     )
+    if recorded is not None:
+        await snapshots.write(connection, round_id, recorded)
     records = rows.records(round_id)
     # A copy of many rows would not let the event loop do anything else.
     while part := list(islice(records, _COPIED_AT_ONCE)):

@@ -14,6 +14,7 @@ import structlog
 from indexer.database import Connection, Fence, Pool
 from inferd.node.feed import Feed, Reading
 from inferd.node.metrics import DECISIONS, PLAN_SECONDS, ROUND_PENDING, ROUND_SECONDS
+from inferd.node.recorded import Recorded, record
 from inferd.node.round_rows import RoundRows, round_rows, write_round
 from inferd.node.snapshot import RoundInputs
 from inferd.node.wakeup import Wakeup
@@ -47,9 +48,12 @@ class _State:
         self.workers: dict[WorkerId, WorkerView] = {}
 
     def decide(
-        self, reading: Reading, workers: Sequence[WorkerView], policy: Policy
-    ) -> tuple[Plan, RoundRows]:
-        """The plan and its rows; runs in a thread."""
+        self, reading: Reading, workers: Sequence[WorkerView], policy: Policy, record_up_to: int
+    ) -> tuple[Plan, RoundRows, Recorded | None]:
+        """The plan, its rows, and what it was made of where that is to be kept; runs in a thread.
+
+        `record_up_to` is of the pending requests.
+        """
         present = {view.id: view for view in workers}
         pending = self.feed.take_in(reading)
         self.planner.apply(
@@ -64,7 +68,9 @@ class _State:
         started_s = time.perf_counter()
         plan = self.planner.plan(reading.moment, policy)
         PLAN_SECONDS.observe(time.perf_counter() - started_s)
-        return plan, round_rows(plan)
+        rows = round_rows(plan)
+        wanted = len(rows) and self.planner.pending <= record_up_to
+        return plan, rows, record(self.planner, reading.moment, plan) if wanted else None
 
 
 @dataclass
@@ -83,6 +89,8 @@ class Rounds:
     bell: Wakeup
     may_decide: Callable[[], bool]
     """False while the tables are behind the chain."""
+    record_up_to: int = 0
+    """What a round with at most so many pending requests saw is stored; 0 = of no round."""
     _state: _State = field(default_factory=_State)
     _offers: frozenset[tuple[bytes, bytes, int]] | None = None
 
@@ -116,11 +124,13 @@ class Rounds:
             reading = await state.feed.read(connection, inputs, self.fence)
         if reading is None:
             return None
-        decided, rows = await asyncio.to_thread(state.decide, reading, inputs.workers, self.policy)
+        decided, rows, recorded = await asyncio.to_thread(
+            state.decide, reading, inputs.workers, self.policy, self.record_up_to
+        )
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
         if len(rows):
-            for lease, job in await self._write(decided, rows, pending, started_s):
+            for lease, job in await self._write(decided, rows, recorded, pending, started_s):
                 self.dispatcher.start(lease, job)
             await _tell(decided, rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
@@ -141,12 +151,24 @@ class Rounds:
             )
 
     async def _write(
-        self, decided: Plan, rows: RoundRows, pending: int, started_s: float
+        self,
+        decided: Plan,
+        rows: RoundRows,
+        recorded: Recorded | None,
+        pending: int,
+        started_s: float,
     ) -> list[tuple[Lease, Job]]:
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
             duration_us = int((time.perf_counter() - started_s) * 1e6)
-            await write_round(connection, decided, rows, pending=pending, duration_us=duration_us)
+            await write_round(
+                connection,
+                decided,
+                rows,
+                recorded=recorded,
+                pending=pending,
+                duration_us=duration_us,
+            )
             return await self._grant(connection, decided)
 
     async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:

@@ -10,6 +10,7 @@ from inferd.protocol.request import Delivery, InputKind
 from inferd.settlement.delivery_gas import delivery_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.workers.leases import failure_words
+from inferd.workers.length_stats import Lengths
 from scheduler.model import (
     Block,
     GasModel,
@@ -83,7 +84,7 @@ def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | Non
     return None
 
 
-def request_of(row: Any, max_gas: int) -> PendingRequest:
+def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
     """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer."""
     delivery = (
         Delivery(row["delivery"]),
@@ -91,6 +92,7 @@ def request_of(row: Any, max_gas: int) -> PendingRequest:
         row["input_bytes"],
         row["max_tokens"],
     )
+    tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
     lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
@@ -108,5 +110,6 @@ def request_of(row: Any, max_gas: int) -> PendingRequest:
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         delivery_gas=delivery_gas(*delivery),
-        tokens_mean=float(row["max_tokens"]),
+        tokens_mean=tokens.mean,
+        tokens_sigma=tokens.sigma,
     )

@@ -67,6 +67,7 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class DecisionsToAnchor:
     ids: tuple[int, ...]
+    leaves: tuple[bytes, ...]
     root: Hash32
 
 
@@ -170,20 +171,20 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
     async with pool.acquire() as connection:
         rows = await connection.fetch(
             f"""
-            SELECT d.id, d.leaf, r.block_number, r.block_hash, r.policy, {SELECT_DECISION}
+            SELECT d.id, d.leaf, {SELECT_DECISION}
             FROM (SELECT * FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1) d
             JOIN node.round r ON r.id = d.round_id
             """,  # noqa: S608 - constants
             limit,
         )
     if not rows:
-        return DecisionsToAnchor((), ZERO_HASH)
-    root = await asyncio.to_thread(_root, rows)
-    return DecisionsToAnchor(tuple(row["id"] for row in rows), root)
+        return DecisionsToAnchor((), (), ZERO_HASH)
+    return await asyncio.to_thread(_to_anchor, rows)
 
 
-def _root(rows: Sequence[Mapping[str, Any]]) -> Hash32:
-    return Hash32(merkle_root([leaf_of(row) for row in rows]))
+def _to_anchor(rows: Sequence[Mapping[str, Any]]) -> DecisionsToAnchor:
+    leaves = tuple(leaf_of(row) for row in rows)
+    return DecisionsToAnchor(tuple(row["id"] for row in rows), leaves, Hash32(merkle_root(leaves)))
 
 
 async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:

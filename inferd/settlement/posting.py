@@ -186,6 +186,7 @@ class Poster:
             },
             decisions_root=anchored.root if anchored.ids else None,
             decision_ids=anchored.ids,
+            decision_leaves=anchored.leaves,
         )
         launched = await self._launcher.launch(draft, fees, sight)
         return _Verdict.POSTED if launched else _Verdict.STOP

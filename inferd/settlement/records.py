@@ -50,6 +50,8 @@ class Draft:
     inputs: Mapping[str, int | float | str]
     decisions_root: Hash32 | None = None
     decision_ids: tuple[int, ...] = ()
+    decision_leaves: tuple[bytes, ...] = ()
+    """Of the decisions, in the same order."""
 
     @property
     def key(self) -> bytes:

@@ -19,7 +19,7 @@ from inferd.node.wakeup import Wakeup
 from inferd.node.why import why
 from inferd.protocol.request import model_id
 from inferd.settlement.batch import load_decisions
-from inferd.settlement.decisions import decision_of, leaf_of
+from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
@@ -329,14 +329,14 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     plan = await house.rounds.round()
     assert plan is not None
     rows = await house.db.fetch(
-        "SELECT d.*, r.block_number, r.block_hash, r.policy FROM node.decision d"
+        f"SELECT d.kind, d.leaf, {SELECT_DECISION} FROM node.decision d"
         " JOIN node.round r ON r.id = d.round_id ORDER BY request_id"
     )
     decided = [*plan.assigned, *plan.kept, *plan.refused]
     assert [decision_of(row) for row in rows] == decided
     assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
     leaves = [leaf_of(row) for row in rows]
-    assert leaves == [audit.leaf(one, plan.block, plan.policy) for one in decided]
+    assert leaves == [audit.leaf(one, audit.origin_of(plan)) for one in decided]
     async with house.db.acquire() as connection:
         view = await one_request(connection, {}, 2)
     assert view is not None

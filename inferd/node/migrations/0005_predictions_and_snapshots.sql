@@ -27,3 +27,16 @@ CREATE TABLE node.length_stat (
     PRIMARY KEY (model_id, tenant)
 );
 CREATE INDEX length_stat_updated ON node.length_stat (updated_at);
+
+-- The leaf under which a decision was anchored, so that a changed row is told from its neighbours.
+ALTER TABLE node.decision
+    ADD COLUMN leaf_version smallint;       -- of the leaf's encoding; NULL with a leaf = by a release that stored no columns
+
+-- What rounds saw, so that they can be computed once more.
+ALTER TABLE node.round
+    ADD COLUMN snapshot_digest bytea;       -- keccak256 of the uncompressed encoding; in the leaves; NULL = not recorded
+CREATE TABLE node.round_snapshot (
+    round_id bigint PRIMARY KEY REFERENCES node.round (id) ON DELETE CASCADE,
+    encoding bytea NOT NULL                 -- zlib over scheduler/recording.py
+);
+ALTER TABLE node.round_snapshot ALTER COLUMN encoding SET STORAGE EXTERNAL;

@@ -66,8 +66,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class DecisionsToAnchor:
-    ids: tuple[int, ...]
-    leaves: tuple[bytes, ...]
+    decisions: tuple[tuple[int, bytes], ...]
+    """Rows of node.decision and their leaves."""
     root: Hash32
 
 
@@ -178,13 +178,13 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
             limit,
         )
     if not rows:
-        return DecisionsToAnchor((), (), ZERO_HASH)
+        return DecisionsToAnchor((), ZERO_HASH)
     return await asyncio.to_thread(_to_anchor, rows)
 
 
 def _to_anchor(rows: Sequence[Mapping[str, Any]]) -> DecisionsToAnchor:
-    leaves = tuple(leaf_of(row) for row in rows)
-    return DecisionsToAnchor(tuple(row["id"] for row in rows), leaves, Hash32(merkle_root(leaves)))
+    decisions = tuple((row["id"], leaf_of(row)) for row in rows)
+    return DecisionsToAnchor(decisions, Hash32(merkle_root([leaf for _, leaf in decisions])))
 
 
 async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:

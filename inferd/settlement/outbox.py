@@ -79,11 +79,11 @@ class Outbox(IntentReader):
                     " FROM unnest($2::bigint[], $3::bytea[]) AS anchored (id, leaf)"
                     " WHERE d.id = anchored.id AND d.intent_id IS NULL RETURNING d.id",
                     intent_id,
-                    list(draft.decision_ids),
-                    list(draft.decision_leaves),
+                    [row for row, _ in draft.decisions],
+                    [leaf for _, leaf in draft.decisions],
                     LEAF_VERSION,
                 )
-                if len(linked) != len(draft.decision_ids):
+                if len(linked) != len(draft.decisions):
                     raise AlreadyLive("a decision is anchored by another intent")
                 return intent_id
         except asyncpg.UniqueViolationError as error:

@@ -49,9 +49,8 @@ class Draft:
     reason: str
     inputs: Mapping[str, int | float | str]
     decisions_root: Hash32 | None = None
-    decision_ids: tuple[int, ...] = ()
-    decision_leaves: tuple[bytes, ...] = ()
-    """Of the decisions, in the same order."""
+    decisions: tuple[tuple[int, bytes], ...] = ()
+    """What it anchors: rows of node.decision and their leaves."""
 
     @property
     def key(self) -> bytes:

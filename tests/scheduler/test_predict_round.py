@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model import ServiceEstimate
+from scheduler.model import ServiceEstimate, WorkerView
 from scheduler.plan import plan
+from scheduler.planner import Changes, Planner
 from scheduler.predict_round import p90_ms, size_of
 from tests.scheduler.make import model, request, snapshot, worker
 
@@ -34,3 +35,18 @@ def test_the_p90_of_a_decision_is_the_one_that_is_judged(
     assert decision.numbers.p90_ms == pytest.approx(p90_ms(service, size), rel=1e-9)
     assert size.tokens >= tokens_mean * (1 - 1e-9)
     assert size.sigma >= tokens_sigma - 1e-9
+
+
+def test_what_was_measured_since_counts_in_the_next_round() -> None:
+    def serving(p90_factor: float) -> WorkerView:
+        service = ServiceEstimate(1_000.0, sigma=0.5, p90_factor=p90_factor)
+        return worker(service={model(): service})
+
+    planner = Planner()
+    moment = snapshot((), ()).moment
+    planner.apply(Changes(added=[request()], workers=[serving(1.0)]))
+    before = planner.plan(moment).assigned[0].numbers.p90_ms
+    planner.apply(Changes(workers=[serving(2.0)]))
+    after = planner.plan(moment).assigned[0].numbers.p90_ms
+    assert before is not None
+    assert after == pytest.approx(2.0 * before)

@@ -100,6 +100,12 @@ def test_a_wrong_prior_is_overcome_at_either_side(off: float) -> None:
     assert fitted.mean_ms(100) == pytest.approx(2_900.0, rel=0.5 if off == 100.0 else 0.15)
 
 
+def test_the_level_of_the_prior_is_forgotten() -> None:
+    wrong = ServicePrior(40_000.0, 2_500.0, 64.0)
+    fitted = fit(_learn(_law(random.Random(4), 200, 400.0, 25.0), wrong), wrong)
+    assert fitted.mean_ms(100) == pytest.approx(2_900.0, rel=0.1)
+
+
 @given(st.lists(st.tuples(sizes, times), max_size=60), st.floats(0.1, 1.0))
 def test_whatever_comes_the_fit_is_finite_and_not_negative(pairs, keep) -> None:
     fitted = fit(_learn(pairs, keep=keep), PRIOR)

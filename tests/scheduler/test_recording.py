@@ -82,6 +82,13 @@ def test_amounts_of_any_size_are_exact(wei: int) -> None:
     assert type(read.requests[0].fee_wei) is int
 
 
+def test_a_set_has_one_encoding_however_it_was_filled() -> None:
+    one, other = frozenset([0, 8]), frozenset([8, 0])
+    assert list(one) != list(other), "they collide, so that they are iterated in different orders"
+    codec = recording._codec(frozenset[int])
+    assert codec.pack(one) == codec.pack(other) == [0, 8]
+
+
 def test_a_whole_number_in_a_real_field_is_the_real_one() -> None:
     whole = _recorded(snapshot((), (), now_s=5))
     real = _recorded(snapshot((), (), now_s=5.0))

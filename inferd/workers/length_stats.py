@@ -14,23 +14,27 @@ from scheduler import predict_length
 from scheduler.predict_length import BINS, LengthHistory, LengthLaw, TokensPrediction
 from scheduler.predict_round import size_of
 
+_WEIGHTS = np.dtype("<f4")
+_ROWS_AT_ONCE = 500
+"""Between which the event loop can do other things."""
+
 ALL = Address(b"")
 """Stands for all requesters of a model."""
 
 
 class Lengths:
-    """What is known of some models and requesters."""
+    """What is known of some models and requesters; rows are parsed when they are asked for."""
 
-    def __init__(self, histories: Mapping[tuple[ModelId, Address], LengthHistory]) -> None:
-        self._histories = histories
+    def __init__(self, rows: Mapping[tuple[ModelId, Address], Any]) -> None:
+        self._rows = rows
         self._laws: dict[tuple[ModelId, Address], LengthLaw] = {}
 
     def law(self, model: ModelId, tenant: Address) -> LengthLaw:
         """The requester's law, else the model's, else the one assumed of any."""
         found = self._laws.get((model, tenant))
         if found is None:
-            known = (self._histories.get((model, one)) for one in (ALL, tenant))
-            found = predict_length.law([history for history in known if history is not None])
+            known = (self._rows.get((model, one)) for one in (ALL, tenant))
+            found = predict_length.law([_history(row) for row in known if row is not None])
             self._laws[model, tenant] = found
         return found
 
@@ -41,19 +45,21 @@ class Lengths:
 
 async def load(connection: Connection, pairs: Collection[tuple[ModelId, Address]]) -> Lengths:
     """What is known of these models and requesters."""
-    models = list({model for model, _ in pairs})
-    rows = await connection.fetch(
-        """
-        SELECT model_id, tenant, ended, cut, log_factor
-        FROM unnest($1::bytea[], $2::bytea[]) AS asked (model_id, tenant)
-        JOIN node.length_stat USING (model_id, tenant)
-        """,
-        [*models, *(model for model, _ in pairs)],
-        [*(ALL for _ in models), *(tenant for _, tenant in pairs)],
-    )
-    return Lengths(
-        {(ModelId(row["model_id"]), Address(row["tenant"])): _history(row) for row in rows}
-    )
+    asked = sorted({*pairs, *((model, ALL) for model, _ in pairs)})
+    found: dict[tuple[ModelId, Address], Any] = {}
+    for first in range(0, len(asked), _ROWS_AT_ONCE):
+        models, tenants = zip(*asked[first : first + _ROWS_AT_ONCE], strict=True)
+        rows = await connection.fetch(
+            """
+            SELECT model_id, tenant, ended, cut, log_factor
+            FROM unnest($1::bytea[], $2::bytea[]) AS asked (model_id, tenant)
+            JOIN node.length_stat USING (model_id, tenant)
+            """,
+            models,
+            tenants,
+        )
+        found |= {(ModelId(row["model_id"]), Address(row["tenant"])): row for row in rows}
+    return Lengths(found)
 
 
 async def record(
@@ -87,8 +93,8 @@ async def record(
             """,
             model,
             level,
-            learnt.ended.tolist(),
-            learnt.cut.tolist(),
+            learnt.ended.astype(_WEIGHTS).tobytes(),
+            learnt.cut.astype(_WEIGHTS).tobytes(),
             learnt.log_factor,
         )
 
@@ -103,6 +109,7 @@ async def forget(connection: Connection, unseen_days: int) -> None:
 
 
 def _history(row: Any) -> LengthHistory:
-    if len(row["ended"]) != BINS or len(row["cut"]) != BINS:  # new, or of other bins than now
+    ended, cut = (np.frombuffer(row[name], _WEIGHTS).astype(float) for name in ("ended", "cut"))
+    if len(ended) != BINS or len(cut) != BINS:  # new, or of other bins than now
         return LengthHistory.empty(row["log_factor"])
-    return LengthHistory(np.array(row["ended"]), np.array(row["cut"]), row["log_factor"])
+    return LengthHistory(ended, cut, row["log_factor"])

@@ -147,6 +147,16 @@ async def test_lengths_are_learnt_per_requester_and_lean_on_the_model(
     assert lengths.predict(MODEL_ID, REQUESTER, 100).mean == pytest.approx(100, rel=0.1)
 
 
+async def test_many_requesters_are_read_at_once(connection: Connection) -> None:
+    async with connection.transaction():
+        for number in range(3):
+            await length_stats.record(connection, MODEL_ID, Address(b"%020d" % number), 700, 0)
+    pairs = [(MODEL_ID, Address(b"%020d" % number)) for number in range(1_200)]
+    lengths = await length_stats.load(connection, [pairs[2], *pairs[3:], pairs[0]])
+    means = [lengths.predict(*pairs[number], 0).mean for number in (0, 2, 1_199)]
+    assert means[0] == means[1] > means[2] > 300
+
+
 async def test_nothing_known_is_a_law_too(connection: Connection) -> None:
     lengths = await length_stats.load(connection, [(MODEL_ID, REQUESTER)])
     assert lengths.predict(MODEL_ID, REQUESTER, 16).mean == pytest.approx(16, rel=0.05)
@@ -221,8 +231,8 @@ async def test_a_row_of_other_bins_is_learnt_again(connection: Connection) -> No
     await connection.execute(
         "INSERT INTO node.length_stat (model_id, tenant, ended, cut) VALUES ($1, '', $2, $2)",
         MODEL_ID,
-        [1.0, 2.0],
+        bytes(8),
     )
     job = await on_chain(connection, a_job())
     await answered(connection, job, 100, 30)
-    assert len(await connection.fetchval("SELECT ended FROM node.length_stat LIMIT 1")) > 2
+    assert await connection.fetchval("SELECT min(length(ended)) FROM node.length_stat") > 8

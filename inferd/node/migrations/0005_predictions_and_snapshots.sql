@@ -16,12 +16,13 @@ ALTER TABLE node.service_stat
     ADD COLUMN peak_ms      double precision NOT NULL DEFAULT 0,
     ADD COLUMN peak_at_s    double precision NOT NULL DEFAULT 0;
 
--- Output lengths per model, and per requester with it, learnt with forgetting. Weights by bin of an eighth of an octave.
+-- Output lengths per model, and per requester with it, learnt with forgetting. Weights by bin of an eighth of an octave,
+-- each as 4 bytes of IEEE 754, little endian: rounds read many rows, and parse them off the event loop.
 CREATE TABLE node.length_stat (
     model_id   bytea NOT NULL,
     tenant     bytea NOT NULL,              -- the requester; empty = all of the model's
-    ended      real[] NOT NULL DEFAULT '{}',-- outputs that ended by themselves; '{}' = none yet
-    cut        real[] NOT NULL DEFAULT '{}',-- outputs that reached their limit
+    ended      bytea NOT NULL DEFAULT '',   -- outputs that ended by themselves; empty = none yet
+    cut        bytea NOT NULL DEFAULT '',   -- outputs that reached their limit
     log_factor double precision NOT NULL DEFAULT 0,
     updated_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (model_id, tenant)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, isfinite, log, sqrt
+from math import ceil, exp, isfinite, log, log2, sqrt
 from statistics import median
 
 from scheduler import calibration
@@ -36,6 +36,8 @@ _CLIP_SIGMAS = 3.0
 _TRUSTED = 5.0
 """Effective observations before anything counts as an outlier."""
 _MIN_MS = 1e-3
+_NO_PEAK = 1.1
+"""Below so many times the time of a typical request there is no peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +195,8 @@ def estimate(
     now_s: float,
     load_ms: float = 0.0,
 ) -> ServiceEstimate:
-    """What a round reckons with. A peak fades towards the mean of a typical request."""
+    """What a round reckons with."""
     fitted = fit(history, prior)
-    typical_ms = fitted.mean_ms(_typical_tokens(history, prior))
-    faded_ms = peak_ewma(history.peak_ms, typical_ms, now_s - history.peak_at_s)
     return ServiceEstimate(
         base_ms=fitted.base_ms,
         per_token_ms=fitted.per_token_ms,
@@ -204,7 +204,7 @@ def estimate(
         samples=round(history.count),
         success_lower=success_lower(reliability),
         load_ms=load_ms,
-        ewma_ms=faded_ms if history.count else 0.0,
+        ewma_ms=_peak_ms(history, fitted.mean_ms(_typical_tokens(history, prior)), now_s),
         p90_factor=calibration.factor(history.log_factor),
     )
 
@@ -220,6 +220,18 @@ def newcomer_prior(known: Sequence[ServiceHistory], fallback: ServicePrior) -> S
         median(one.per_token_ms for one in fits),
         median(_typical_tokens(history, fallback) for history in known),
     )
+
+
+def _peak_ms(history: ServiceHistory, typical_ms: float, now_s: float) -> float:
+    """The peak as it has faded towards the time of a typical request; 0 once it is not above it.
+
+    In steps of an eighth of an octave: rounds keep what they know of a worker as long as its
+    estimate stays the same, and time alone should seldom change it.
+    """
+    faded_ms = peak_ewma(history.peak_ms, typical_ms, now_s - history.peak_at_s)
+    if faded_ms <= _NO_PEAK * typical_ms:
+        return 0.0
+    return float(2.0 ** (ceil(8.0 * log2(faded_ms)) / 8.0))
 
 
 def _scale(history: ServiceHistory, prior: ServicePrior, made_up: float) -> float:

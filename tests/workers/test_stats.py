@@ -126,7 +126,7 @@ async def test_a_worker_that_runs_out_of_time_is_expected_later(connection: Conn
     after = await known(connection)
     size = size_of(10.0, 0.5)
     assert p90_ms(after, size) > 2 * p90_ms(before, size)
-    assert after.ewma_ms == pytest.approx(60_000.0)
+    assert 60_000.0 <= after.ewma_ms <= 60_000.0 * 2 ** (1 / 8)
     assert mean_ms(after) == pytest.approx(mean_ms(before)), "how long it takes stays unknown"
 
 

@@ -5,9 +5,10 @@ octave and their spread to a quarter, so that there are few of them and none pro
 
     mean_ms  = base_ms + per_token_ms * tokens (+ load_ms where the model is not loaded)
     s        = min(sqrt(sigma_worker^2 + sigma_tokens^2), z90)
-    p90_ms   = mean_ms * exp(z90 * s - s^2 / 2)
+    p90_ms   = mean_ms * exp(z90 * s - s^2 / 2) * p90_factor of the worker
 
-which is the 90 % quantile of a log-normal law with that mean. Service times are positive and skewed
+which is, but for the last factor, the 90 % quantile of a log-normal law with that mean; the factor
+is what measurement makes of it. Service times are positive and skewed
 to the right, which the normal quantile would ignore. The formula falls again for s > z90 (a few
 giants then make the mean), so s is capped there: more spread never promises an earlier end.
 """
@@ -95,5 +96,5 @@ def mean_ms(base_ms: Floats, per_token_ms: Floats, tokens: Floats | float) -> Fl
 def p90_ms(mean: Floats, factors: Floats) -> Floats:
     """The times that nine of ten requests stay under; broadcasts."""
     p90: Floats = mean * factors
-    np.minimum(p90, MAX_SERVICE_MS, out=p90)
+    np.clip(p90, MIN_SERVICE_MS, MAX_SERVICE_MS, out=p90)
     return p90

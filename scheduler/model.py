@@ -90,6 +90,8 @@ class ServiceEstimate:
     """What loading the model takes."""
     ewma_ms: float = 0.0
     """Peak-sensitive moving average of the latest service times; 0 = the mean is taken."""
+    p90_factor: float = 1.0
+    """What the law's 90 % quantile is multiplied by, as measured (see `scheduler.calibration`)."""
 
 
 @dataclass(frozen=True, slots=True)

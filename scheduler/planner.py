@@ -29,6 +29,7 @@ from scheduler.model import (
     PendingRequest,
     Reason,
     RequestKey,
+    Snapshot,
     WorkerId,
     WorkerView,
 )
@@ -78,6 +79,19 @@ class Planner:
     def pending(self) -> int:
         """How many requests are pending."""
         return len(self._table)
+
+    def snapshot(self, moment: Moment) -> Snapshot:
+        """All that a plan at that moment depends on, for one from scratch."""
+        return Snapshot(
+            block=moment.block,
+            now_s=moment.now_s,
+            requests=tuple(self._table.request[self._table.order()].tolist()),
+            workers=self._workers.views(),
+            gas=moment.gas,
+            rules=moment.rules,
+            recent_fees_wei=moment.recent_fees_wei,
+            taken=moment.taken,
+        )
 
     def apply(self, changes: Changes) -> None:
         """Removals first. Raises ValueError if a request is added twice."""

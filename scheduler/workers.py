@@ -27,6 +27,7 @@ class ModelSeats:
         )
         self.per_token_ms = np.array([one.per_token_ms for one in estimates], np.float64)
         self.sigma = np.array([one.sigma for one in estimates], np.float64)
+        self.p90_factor = np.array([one.p90_factor for one in estimates], np.float64)
         self.success_lower = np.array([one.success_lower for one in estimates], np.float64)
         self.ewma_ms = np.array([one.ewma_ms for one in estimates], np.float64)
         self.measured = bool(self.ewma_ms.any())
@@ -46,7 +47,8 @@ class ModelSeats:
         """p90 / mean of each seat, for a class of the tokens' spread."""
         factors = self._factors.get(sigma_class)
         if factors is None:
-            factors = self._factors[sigma_class] = p90_factors(self.sigma, sigma_class / PER_SIGMA)
+            law = p90_factors(self.sigma, sigma_class / PER_SIGMA)
+            factors = self._factors[sigma_class] = law * self.p90_factor
         return factors
 
     def revise(self, rank: int, view: WorkerView, model: ModelId) -> None:
@@ -55,6 +57,7 @@ class ModelSeats:
         self.base_ms[at] = _base_ms(estimate, view, model)
         self.per_token_ms[at] = estimate.per_token_ms
         self.sigma[at] = estimate.sigma
+        self.p90_factor[at] = estimate.p90_factor
         self.success_lower[at] = estimate.success_lower
         self.ewma_ms[at] = estimate.ewma_ms
         self.measured = bool(self.ewma_ms.any())
@@ -75,6 +78,10 @@ class WorkerTable:
 
     def __len__(self) -> int:
         return len(self._views)
+
+    def views(self) -> tuple[WorkerView, ...]:
+        """All that is known, in the order of ids."""
+        return tuple(self._views[one] for one in sorted(self._views))
 
     def put(self, views: Iterable[WorkerView]) -> None:
         """Adds workers or replaces what is known of them."""

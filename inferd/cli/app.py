@@ -12,6 +12,7 @@ from inferd import __version__
 from inferd.cli import (
     admin,
     ask,
+    audit,
     bench,
     cancel,
     configuration,
@@ -83,6 +84,7 @@ for commands in (
     worker,
     daemon,
     ask,
+    audit,
     cancel,
     fees,
     watch,

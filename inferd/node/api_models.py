@@ -100,6 +100,42 @@ class WhyView(_View):
     """What the newest decision on it was made of, by name, in the units of the names."""
 
 
+class DecisionView(_View):
+    """One decision with what proves it; `scheduler/audit.py` says how a leaf is made of it."""
+
+    round_id: int
+    kind: str
+    """assign, keep or refuse."""
+    commitment: str
+    reason: str
+    worker: str | None
+    score: float | None
+    lease_ms: int | None
+    inputs: dict[str, int | float | bool | str]
+    """The numbers that decided."""
+    block_number: int
+    block_hash: str
+    base_fee_wei: str
+    policy: str
+    policy_version: str
+    snapshot_digest: str | None
+    """Of what the round saw; None where it was not recorded."""
+    leaf: str | None
+    """Under which it was anchored; None before."""
+    leaf_version: int | None
+    proof: list[str] | None
+    """The siblings from the leaf up to the root."""
+    tx_hash: str | None
+    """The mined transaction that anchored it."""
+
+
+class DecisionsView(_View):
+    schema_version: int = SCHEMA_VERSION
+    id: int
+    decisions: list[DecisionView]
+    """Oldest first."""
+
+
 class ResultView(_View):
     schema_version: int = SCHEMA_VERSION
     id: int

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexer.database import Connection, Fence
+from indexer.types import Address
 from inferd.node.snapshot import RoundInputs, load_moment, request_of
+from inferd.protocol.request import ModelId
 from inferd.settlement.postable import POSTABLE
+from inferd.workers import length_stats
 from inferd.workers.leases import FailureKind
+from inferd.workers.length_stats import Lengths
 from scheduler.model import Moment, RequestKey
 from scheduler.planner import Changes
 
@@ -80,6 +84,8 @@ class Reading:
     """The ids that were asked about; None = all."""
     rows: Sequence[Any]
     """Of those among them that are to be computed, or will be after their rest."""
+    lengths: Lengths
+    """What is known of the outputs of their models and requesters."""
     max_gas: int
     read_at_s: float
     """Seconds of `time.monotonic`."""
@@ -110,14 +116,14 @@ class Feed:
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
             if self._whole or None in touched or max_gas != self._max_gas:
                 rows = await _in_parts(connection, _SELECT, head_s)
-                return Reading(moment, None, rows, max_gas, now_s)
+                return Reading(moment, None, rows, await _lengths(connection, rows), max_gas, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
             asked = sorted({*touched, *due})
             if len(asked) > _ROWS_AT_ONCE:
                 rows = await _in_parts(connection, _SELECT_THESE, head_s, asked)
             else:
                 rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
-            return Reading(moment, asked, rows, max_gas, now_s)
+            return Reading(moment, asked, rows, await _lengths(connection, rows), max_gas, now_s)
 
     async def skip(self, connection: Connection, fence: Fence) -> None:
         """Forgets what was touched: the next reading is of everything."""
@@ -139,7 +145,7 @@ class Feed:
             if row["rests_s"] > 0:
                 self._rests[row["id"]] = reading.read_at_s + _LOOKED_AT_AGAIN * row["rests_s"]
                 continue
-            request = request_of(row, reading.max_gas)
+            request = request_of(row, reading.max_gas, reading.lengths)
             self._known[row["id"]] = request.key
             added.append(request)
         removed = [
@@ -158,3 +164,8 @@ async def _in_parts(connection: Connection, query: str, *args: object) -> list[A
     while part := await cursor.fetch(_ROWS_AT_ONCE):
         rows += part
     return rows
+
+
+async def _lengths(connection: Connection, rows: Sequence[Any]) -> Lengths:
+    pairs = {(ModelId(row["model_id"]), Address(row["requester"])) for row in rows}
+    return await length_stats.load(connection, pairs)

@@ -8,6 +8,8 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from indexer.database import Connection
+from inferd.node import recorded as snapshots
+from inferd.node.recorded import Recorded
 from inferd.policies.journal import Entry
 from inferd.settlement.decisions import DECISION_COLUMNS
 from scheduler.decision import NUMBER_NAMES, Plan
@@ -66,18 +68,19 @@ async def write_round(
     *,
     policy_id: int,
     fallback: str | None,
+    recorded: Recorded | None,
     pending: int,
     duration_us: int,
 ) -> None:
     """Within the caller's transaction. `policy_id` is the row of node.policy that the round went
-    by, `fallback` why it was replaced."""
+    by, `fallback` why it was replaced; `recorded` is None where the round is not recorded."""
     block = plan.block
     round_id: int = await connection.fetchval(
         """
         INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, policy_version,
                                 pending, assigned, kept, refused, duration_us, policy_id,
-                                fallback)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id
+                                fallback, snapshot_digest)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id
         """,
         block.number,
         block.hash,
@@ -91,7 +94,10 @@ async def write_round(
         duration_us,
         policy_id,
         fallback,
+        None if recorded is None else recorded.digest,
     )
+    if recorded is not None:
+        await snapshots.write(connection, round_id, recorded)
     records = rows.records(round_id)
     # A copy of many rows would not let the event loop do anything else.
     while part := list(islice(records, _COPIED_AT_ONCE)):

@@ -22,6 +22,7 @@ from inferd.node.metrics import (
     ROUND_PENDING,
     ROUND_SECONDS,
 )
+from inferd.node.recorded import Recorded, record
 from inferd.node.round_rows import RoundRows, round_rows, write_round
 from inferd.node.snapshot import RoundInputs
 from inferd.node.tenants import store_uses
@@ -57,6 +58,7 @@ class _Decided(NamedTuple):
     """The policy that it went by, unless that failed."""
     fallback: str | None
     """Why another one took its place."""
+    recorded: Recorded | None
 
 
 class _State:
@@ -68,9 +70,17 @@ class _State:
         self.workers: dict[WorkerId, WorkerView] = {}
 
     def decide(
-        self, reading: Reading, workers: Sequence[WorkerView], force: InForce, budget_s: float
+        self,
+        reading: Reading,
+        workers: Sequence[WorkerView],
+        force: InForce,
+        budget_s: float,
+        record_up_to: int,
     ) -> _Decided:
-        """The plan and its rows; runs in a thread."""
+        """The plan, its rows, and what it was made of where that is to be kept; runs in a thread.
+
+        `record_up_to` is of the pending requests.
+        """
         present = {view.id: view for view in workers}
         pending = self.feed.take_in(reading)
         self.planner.apply(
@@ -85,7 +95,10 @@ class _State:
         started_s = time.perf_counter()
         plan, fallback = decide(partial(self.planner.plan, reading.moment), force, budget_s)
         PLAN_SECONDS.observe(time.perf_counter() - started_s)
-        return _Decided(plan, round_rows(plan, force.entry), force.entry, fallback)
+        rows = round_rows(plan, force.entry)
+        wanted = len(rows) and self.planner.pending <= record_up_to
+        recorded = record(self.planner, reading.moment, plan) if wanted else None
+        return _Decided(plan, rows, force.entry, fallback, recorded)
 
 
 @dataclass
@@ -105,6 +118,8 @@ class Rounds:
     bell: Wakeup
     may_decide: Callable[[], bool]
     """False while the tables are behind the chain."""
+    record_up_to: int = 0
+    """What a round with at most so many pending requests saw is stored; 0 = of no round."""
     _state: _State = field(default_factory=_State)
     _offers: frozenset[tuple[bytes, bytes, int]] | None = None
 
@@ -143,7 +158,12 @@ class Rounds:
             raise RuntimeError("no policy is in force")
         force = self.steering.follow(entry)
         decided = await asyncio.to_thread(
-            state.decide, reading, inputs.workers, force, self.policy_budget_s()
+            state.decide,
+            reading,
+            inputs.workers,
+            force,
+            self.policy_budget_s(),
+            self.record_up_to,
         )
         if decided.fallback is not None:
             POLICY_FALLBACKS.labels(str(force.entry.choice)).inc()
@@ -184,6 +204,7 @@ class Rounds:
                 rows,
                 policy_id=decided.entry.id,
                 fallback=decided.fallback,
+                recorded=decided.recorded,
                 pending=pending,
                 duration_us=duration_us,
             )

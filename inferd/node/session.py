@@ -96,11 +96,13 @@ class Session:
             fence=leadership.fence,
             bell=self._round_bell,
             may_decide=lambda: self.caught_up,
+            record_up_to=settings.retention.recorded_requests,
         )
         self.upkeep = Upkeep(
             db,
             leadership.fence,
             settled_days=settings.retention.settled_days,
+            snapshot_hours=settings.retention.snapshot_hours,
             on_expiry=self._ring_both,
         )
 

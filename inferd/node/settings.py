@@ -147,6 +147,16 @@ class RetentionSettings(_Section):
     settled_days: int = Field(90, ge=0)
     """Days after which a settled request is deleted with its output, unless a callback is owed or
     its payment is held back; 0 = never. The chain keeps all but the output."""
+    snapshot_hours: int = Field(24, ge=0)
+    """Hours for which is kept what each round saw, for `inferd audit --replay`; 0 = rounds are not
+    recorded."""
+    snapshot_requests: int = Field(5_000, ge=1)
+    """A round with more pending requests than this is not recorded: some 80 bytes a request."""
+
+    @property
+    def recorded_requests(self) -> int:
+        """Up to how many pending requests a round is recorded; 0 = none is."""
+        return self.snapshot_requests if self.snapshot_hours else 0
 
 
 class WorkerSettings(_Section):

@@ -12,6 +12,7 @@ from inferd.protocol.request import Delivery, InputKind
 from inferd.settlement.delivery_gas import delivery_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.workers.leases import failure_words
+from inferd.workers.length_stats import Lengths
 from scheduler.allowance import Taken
 from scheduler.cover import Cover
 from scheduler.model import (
@@ -94,7 +95,7 @@ def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | Non
     return None
 
 
-def request_of(row: Any, max_gas: int) -> PendingRequest:
+def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
     """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer."""
     delivery = (
         Delivery(row["delivery"]),
@@ -102,6 +103,7 @@ def request_of(row: Any, max_gas: int) -> PendingRequest:
         row["input_bytes"],
         row["max_tokens"],
     )
+    tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
     lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
@@ -119,6 +121,7 @@ def request_of(row: Any, max_gas: int) -> PendingRequest:
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         delivery_gas=delivery_gas(*delivery),
-        tokens_mean=float(row["max_tokens"]),
         charged=row["charged"],
+        tokens_mean=tokens.mean,
+        tokens_sigma=tokens.sigma,
     )

@@ -66,7 +66,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class DecisionsToAnchor:
-    ids: tuple[int, ...]
+    decisions: tuple[tuple[int, bytes], ...]
+    """Rows of node.decision and their leaves."""
     root: Hash32
 
 
@@ -170,7 +171,7 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
     async with pool.acquire() as connection:
         rows = await connection.fetch(
             f"""
-            SELECT d.id, d.leaf, r.block_number, r.block_hash, r.policy, {SELECT_DECISION}
+            SELECT d.id, d.leaf, {SELECT_DECISION}
             FROM (SELECT * FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1) d
             JOIN node.round r ON r.id = d.round_id
             """,  # noqa: S608 - constants
@@ -178,12 +179,12 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
         )
     if not rows:
         return DecisionsToAnchor((), ZERO_HASH)
-    root = await asyncio.to_thread(_root, rows)
-    return DecisionsToAnchor(tuple(row["id"] for row in rows), root)
+    return await asyncio.to_thread(_to_anchor, rows)
 
 
-def _root(rows: Sequence[Mapping[str, Any]]) -> Hash32:
-    return Hash32(merkle_root([leaf_of(row) for row in rows]))
+def _to_anchor(rows: Sequence[Mapping[str, Any]]) -> DecisionsToAnchor:
+    decisions = tuple((row["id"], leaf_of(row)) for row in rows)
+    return DecisionsToAnchor(decisions, Hash32(merkle_root([leaf for _, leaf in decisions])))
 
 
 async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:

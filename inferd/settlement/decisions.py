@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.audit import leaf
+from scheduler.audit import Origin, leaf
 from scheduler.decision import NUMBER_NAMES, Decision
-from scheduler.model import Block, Numbers, Reason, RequestKey, WorkerId
+from scheduler.model import Numbers, Reason, RequestKey, WorkerId
 
 _AMOUNTS = frozenset(name for name in NUMBER_NAMES if name.endswith("_wei"))
 
@@ -22,8 +22,23 @@ DECISION_COLUMNS: tuple[str, ...] = (
 )
 """What a decision is made of, in a row of node.decision."""
 
-SELECT_DECISION = ", ".join(f'd."{name}"' for name in DECISION_COLUMNS)
-"""SQL: those columns of a row `d`."""
+ORIGIN_COLUMNS: tuple[str, ...] = (
+    "block_number",
+    "block_hash",
+    "base_fee_wei",
+    "policy",
+    "policy_version",
+    "snapshot_digest",
+)
+"""Where a round's decisions come from, in its row of node.round."""
+
+SELECT_DECISION = ", ".join(
+    (
+        *(f'd."{name}"' for name in DECISION_COLUMNS),
+        *(f'r."{name}"' for name in ORIGIN_COLUMNS),
+    )
+)
+"""SQL: those columns of a row `d` and its round `r`."""
 
 
 def decision_of(row: Mapping[str, Any]) -> Decision:
@@ -44,10 +59,24 @@ def decision_of(row: Mapping[str, Any]) -> Decision:
     )
 
 
+def origin_of(row: Mapping[str, Any]) -> Origin:
+    """Where the decision of a row comes from."""
+    return Origin(
+        row["block_number"],
+        row["block_hash"],
+        int(row["base_fee_wei"]),
+        row["policy"],
+        row["policy_version"],
+        row["snapshot_digest"],
+    )
+
+
+def rebuilt_leaf(row: Mapping[str, Any]) -> bytes:
+    """The leaf of what a row of `SELECT_DECISION` says now."""
+    return leaf(decision_of(row), origin_of(row))
+
+
 def leaf_of(row: Mapping[str, Any]) -> bytes:
-    """The leaf of a decision, of whose round the row has block_number, block_hash and policy."""
+    """The leaf to anchor: the one the row was given when it was anchored before, if it was."""
     stored: bytes | None = row["leaf"]
-    if stored is not None:
-        return stored
-    block = Block(row["block_number"], row["block_hash"], 0, 0, 0)
-    return leaf(decision_of(row), block, row["policy"])
+    return rebuilt_leaf(row) if stored is None else stored

@@ -22,6 +22,7 @@ from inferd.settlement.keys import SignedTx
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import IntentState
+from scheduler.audit import VERSION as LEAF_VERSION
 
 ItemKey = tuple[int, Commitment]
 
@@ -73,12 +74,16 @@ class Outbox(IntentReader):
                     [(intent_id, i.request_id, i.commitment, i.worker) for i in draft.items],
                 )
                 linked = await connection.fetch(
-                    "UPDATE node.decision SET intent_id = $1"
-                    " WHERE id = ANY($2::bigint[]) AND intent_id IS NULL RETURNING id",
+                    "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"
+                    " leaf_version = CASE WHEN d.leaf IS NULL THEN $4 ELSE d.leaf_version END"
+                    " FROM unnest($2::bigint[], $3::bytea[]) AS anchored (id, leaf)"
+                    " WHERE d.id = anchored.id AND d.intent_id IS NULL RETURNING d.id",
                     intent_id,
-                    list(draft.decision_ids),
+                    [row for row, _ in draft.decisions],
+                    [leaf for _, leaf in draft.decisions],
+                    LEAF_VERSION,
                 )
-                if len(linked) != len(draft.decision_ids):
+                if len(linked) != len(draft.decisions):
                     raise AlreadyLive("a decision is anchored by another intent")
                 return intent_id
         except asyncpg.UniqueViolationError as error:

@@ -184,8 +184,8 @@ class Poster:
                 "next_base_fee_wei": sight.next_base_fee_wei,
                 "groups": len(groups),
             },
-            decisions_root=anchored.root if anchored.ids else None,
-            decision_ids=anchored.ids,
+            decisions_root=anchored.root if anchored.decisions else None,
+            decisions=anchored.decisions,
         )
         launched = await self._launcher.launch(draft, fees, sight)
         return _Verdict.POSTED if launched else _Verdict.STOP

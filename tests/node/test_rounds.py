@@ -21,12 +21,13 @@ from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
 from inferd.protocol.request import model_id
 from inferd.settlement.batch import load_decisions
-from inferd.settlement.decisions import decision_of, leaf_of
+from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
+from inferd.workers import length_stats
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
-from scheduler import audit
+from scheduler import audit, recording
 from scheduler.choice import chosen
 from scheduler.model import GasModel, RequestKey, Rules
 from tests.workers.support import MODEL, Scripted, a_worker, until
@@ -337,14 +338,14 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     plan = await house.rounds.round()
     assert plan is not None
     rows = await house.db.fetch(
-        "SELECT d.*, r.block_number, r.block_hash, r.policy FROM node.decision d"
+        f"SELECT d.kind, d.leaf, {SELECT_DECISION} FROM node.decision d"
         " JOIN node.round r ON r.id = d.round_id ORDER BY request_id"
     )
     decided = [*plan.assigned, *plan.kept, *plan.refused]
     assert [decision_of(row) for row in rows] == decided
     assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
     leaves = [leaf_of(row) for row in rows]
-    assert leaves == [audit.leaf(one, plan.block, plan.policy) for one in decided]
+    assert leaves == [audit.leaf(one, audit.origin_of(plan)) for one in decided]
     async with house.db.acquire() as connection:
         view = await one_request(connection, {}, 2)
     assert view is not None
@@ -352,3 +353,23 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     assert why(view).numbers["fee_wei"] == str(10**9)
     anchored = await load_decisions(house.db, 100)
     assert anchored.root == audit.merkle_root(leaves)
+
+
+async def test_outputs_are_predicted_by_what_the_requester_was_answered_before(
+    house: House,
+) -> None:
+    model, talker = model_id(MODEL), b"\x44" * 20
+    for _ in range(60):
+        async with house.db.acquire() as connection:
+            await length_stats.record(connection, model, Address(talker), 900, 1_000)
+    await house.request(1, max_tokens=1_000)
+    await house.request(2, max_tokens=1_000, requester=talker)
+    await house.request(3, max_tokens=20, requester=talker)
+    house.rounds.record_up_to = 100
+    assert await house.rounds.round() is not None
+    stored = await house.db.fetchval("SELECT encoding FROM node.round_snapshot")
+    seen = recording.decode(recording.decompress(stored)).snapshot
+    tokens = {one.key.id: one.tokens_mean for one in seen.requests}
+    assert tokens[2] > 800
+    assert 15 < tokens[3] <= 20
+    assert all(one.tokens_sigma > 0 for one in seen.requests if one.key.id == 1)

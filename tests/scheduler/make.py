@@ -174,6 +174,7 @@ def workers(draw: st.DrawFn, number: int) -> WorkerView:
                 draw(st.sampled_from([1.0, 0.5, 0.0])),
                 draw(st.sampled_from([0.0, 2_000.0])),
                 draw(st.sampled_from([0.0, 500.0])),
+                draw(st.sampled_from([1.0, 0.5, 2.0])),
             )
             for one in served
         },

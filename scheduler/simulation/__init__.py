@@ -1,0 +1,1 @@
+"""The decisions of this package on recorded or drawn arrivals and prices, in virtual time."""

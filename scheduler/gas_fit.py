@@ -53,8 +53,7 @@ def fit_gas_model(observations: Sequence[GasObservation], prior: GasModel) -> Ga
     start = np.array(astuple(prior), dtype=np.float64)
     if not observations:
         return prior
-    ordered = sorted(map(astuple, observations))
-    table = np.array(ordered, dtype=np.float64).reshape(len(ordered), 5)
+    table = np.array([astuple(one) for one in observations], dtype=np.float64)
     rows = np.column_stack(
         [np.ones(len(table)), table[:, 0], table[:, 1], table[:, 3], table[:, 4]]
     )

@@ -115,16 +115,41 @@ class WorkerView:
     """Fees of the requests that it computes now."""
 
 
+class DeliveryKind(StrEnum):
+    """How a result reaches its requester."""
+
+    EVENT = "event"
+    STORED = "stored"
+    """Its digest stays in storage."""
+    CALLBACK = "callback"
+    """The post notes that a contract is to be called; the call is another transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class GasModel:
-    """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`."""
+    """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`, and of
+    each result what its delivery adds."""
 
     fixed_gas: int
     per_group_gas: int
     per_result_gas: int
+    per_stored_gas: int = 0
+    """What a result with delivery `STORED` takes beyond `per_result_gas`."""
+    per_callback_gas: int = 0
+    """The same of `CALLBACK`, without the call itself."""
 
-    def of(self, groups: int, results: int) -> int:
-        return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results
+    def of(self, groups: int, results: int, *, stored: int = 0, callbacks: int = 0) -> int:
+        """Of a post with so many groups and results; `stored` and `callbacks` are among these."""
+        extra = self.per_stored_gas * stored + self.per_callback_gas * callbacks
+        return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results + extra
+
+    def of_result(self, delivery: DeliveryKind) -> int:
+        """What one more result of a worker that is in the post already adds."""
+        if delivery is DeliveryKind.STORED:
+            return self.per_result_gas + self.per_stored_gas
+        if delivery is DeliveryKind.CALLBACK:
+            return self.per_result_gas + self.per_callback_gas
+        return self.per_result_gas
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +301,9 @@ class ReadyResult:
     deadline_s: int
     computed_at_s: float
     batchable: bool
+    delivery: DeliveryKind = DeliveryKind.EVENT
+    later_gas: int = 0
+    """What posting it makes the operator spend in another transaction: the call of a contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,12 +328,15 @@ class PostingSnapshot:
     """All that a posting decision sees."""
 
     block: Block
+    """The head; its base fee is that of the block after it, in which a post made now is mined."""
     now_s: float
     ready: tuple[ReadyResult, ...]
     gas: GasModel
     rules: PostingRules
     block_interval_s: float
     """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
+    recent_base_fees_wei: tuple[int, ...] = ()
+    """Base fees of the blocks up to the head, oldest first; empty = no forecast of the next."""
 
 
 class PostReason(StrEnum):
@@ -313,6 +344,7 @@ class PostReason(StrEnum):
 
     NOTHING_READY = "nothing_ready"
     ACCUMULATING = "accumulating"
+    FEE_FALLING = "fee_falling"
     UNPROFITABLE = "unprofitable"
     TOO_LATE = "too_late"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
@@ -331,7 +363,12 @@ class PostingDecision:
     results: tuple[ReadyResult, ...]
     gas_limit_estimate: int
     cost_wei: int
+    """Of the post itself, at the next block's base fee and the tip."""
     revenue_wei: int
+    later_cost_wei: int = 0
+    """What the calls of contracts that it leads to cost at the same gas price."""
+    fee_cap_wei: int = 0
+    """The most its transaction should offer for a unit of gas; 0 = wait."""
     too_late: tuple[ReadyResult, ...] = ()
     """Left out for good: no block that is still to come is within their deadlines."""
     inputs: Mapping[str, int | float | str] = field(default_factory=dict)

@@ -106,8 +106,8 @@ class PostingSettings(_Section):
 
     delay_price_gwei_per_s: int = Field(5_000, ge=0)
     """What one result's waiting for one second is worth."""
-    max_results: int = Field(240, ge=1)
-    """Results in one transaction, at most."""
+    max_results: int = Field(240, ge=1, le=400)
+    """Results in one transaction, at most. More could exceed the size that clients take."""
     max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
     """Gas limit of one transaction, at most."""
     guard_s: float = Field(6.0, gt=0)

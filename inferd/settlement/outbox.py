@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import asyncpg
 
 from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
-from inferd.protocol.request import Commitment
+from inferd.protocol.request import Commitment, Delivery
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx
@@ -33,12 +32,6 @@ class AlreadyLive(Exception):
 
 class NotPlanned(Exception):
     """The intent is no longer waiting for its first signature."""
-
-
-@dataclass(frozen=True, slots=True)
-class GasObservation:
-    groups: int
-    items: int
 
 
 class Outbox(IntentReader):
@@ -212,12 +205,13 @@ class Outbox(IntentReader):
         *,
         max_failures: int,
         receipt: Receipt | None = None,
-        gas: GasObservation | None = None,
+        groups: int | None = None,
     ) -> int:
         """Ends the intent, frees its items, and gives up those that failed too often.
 
-        Where it did not anchor its decisions, the next post shall. Returns how many items were
-        given up.
+        Where it did not anchor its decisions, the next post shall. `groups` is how many groups a
+        post had that settled all of its items: its gas is an observation. Returns how many items
+        were given up.
         """
         async with self._transaction() as connection:
             await connection.execute(
@@ -246,14 +240,23 @@ class Outbox(IntentReader):
                     " WHERE intent_id = $1 AND state <> 'mined'",
                     intent.id,
                 )
-            if gas is not None and receipt is not None:
+            if groups is not None and receipt is not None:
+                # Of a post with a request whose row is gone by now the deliveries are not known.
                 await connection.execute(
-                    "INSERT INTO node.gas_observation (tx_hash, groups, items, gas_used)"
-                    " VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+                    "INSERT INTO node.gas_observation"
+                    " (tx_hash, groups, items, gas_used, stored, callbacks)"
+                    " SELECT $1, $2, $3::integer, $4, count(*) FILTER (WHERE r.delivery = $6),"
+                    "        count(*) FILTER (WHERE r.delivery = $7)"
+                    " FROM node.tx_item i JOIN chain.request r"
+                    "   ON r.id = i.request_id AND r.commitment = i.commitment"
+                    " WHERE i.intent_id = $5 HAVING count(*) = $3::integer ON CONFLICT DO NOTHING",
                     receipt.tx_hash,
-                    gas.groups,
-                    gas.items,
+                    groups,
+                    len(intent.items),
                     receipt.gas_used,
+                    intent.id,
+                    Delivery.STORED,
+                    Delivery.CALLBACK,
                 )
             return given_up
 

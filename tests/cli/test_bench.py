@@ -230,3 +230,36 @@ def test_a_file_that_is_no_trace_is_named(
         place.write_bytes(content)
     outcome = cli("bench", "predictions", "--trace", str(place))
     outcome.refused(ExitCode.CONFIGURATION, "trace.csv", says)
+
+
+def test_posting_in_a_table_and_for_programs(cli: Cli) -> None:
+    options = ("--seeds", "1", "--blocks", "100", "--delay-percent", "0.5")
+    table = cli("bench", "posting", *options)
+    assert table.code in {0, ExitCode.NOT_AS_PROMISED}, "100 blocks are few"
+    assert table.stdout.count("price-by-age") == 6
+    assert "times what one would who knew" in " ".join(table.stdout.split())
+
+    outcome = cli("bench", "posting", *options, "--json")
+    said = json.loads(outcome.stdout)
+    assert said["schema_version"] == 1
+    assert (said["seeds"], said["blocks"], said["delay_percent"]) == (1, 100, 0.5)
+    assert len(said["cells"]) == 30
+    assert said["worst_ratio"] >= 1.0
+    assert "frontier" not in said
+
+
+def test_posting_that_misses_its_target_is_shown_and_is_a_failure(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferd.bench.posting.measure.TARGET", 1.0)
+    outcome = cli("bench", "posting", "--seeds", "1", "--blocks", "100", "--json")
+    assert outcome.code == ExitCode.NOT_AS_PROMISED
+    assert json.loads(outcome.stdout)["missed"] == 0
+    assert "more than 1.00" in outcome.stderr
+
+
+def test_a_series_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("bench", "posting", "--base-fee", str(tmp_path / "none.csv"))
+    assert outcome.code == ExitCode.CONFIGURATION
+    assert "none.csv cannot be used: No such file" in outcome.stderr
+    assert outcome.stdout == ""

@@ -190,7 +190,7 @@ async def a_round(pool: Pool) -> None:
 async def a_settlement_step(pool: Pool) -> None:
     head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
     settings = SettlementSettings(poster_bps=1_000)
-    assert await load_ready(pool, head, settings, price_wei=0, max_gas=15_000_000)
+    assert await load_ready(pool, head, settings, max_gas=15_000_000)
     await load_decisions(pool, 2_048)
     await load_gas_model(pool, settings)
     limits = callbacks.Limits(15_000_000, 10**9, 0, 50)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log, sqrt
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from scheduler.gas import FORECAST_BLOCKS
 from scheduler.kinds import (
     PER_SIGMA,
     Z90,
@@ -20,6 +22,7 @@ from scheduler.kinds import (
 )
 from scheduler.model import (
     Block,
+    DeliveryKind,
     GasModel,
     ModelId,
     PendingRequest,
@@ -225,6 +228,8 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             deadline_s=NOW_S + left_s[number - 1],
             computed_at_s=NOW_S - draw(st.floats(-1.0, 200.0)),
             batchable=draw(st.sampled_from([True, True, True, False])),
+            delivery=draw(st.sampled_from(DeliveryKind)),
+            later_gas=draw(st.sampled_from([0, 0, 3_000, 40_000])),
         )
         for _ in range(draw(st.integers(0, 25)))
     )
@@ -238,4 +243,10 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
         ),
         block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
+        recent_base_fees_wei=tuple(
+            draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=FORECAST_BLOCKS))
+        ),
+        gas=draw(
+            st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
+        ),
     )

@@ -1,4 +1,4 @@
-"""`inferd bench ...`: what the contracts cost, how fast the indexer and a scheduling round are."""
+"""`inferd bench ...`: what contracts cost, how fast indexer and rounds are, what policies earn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
 from inferd.cli.bench_index import index_command
+from inferd.cli.bench_policies import policies_command
 from inferd.cli.bench_round import round_command
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption, run_async
@@ -15,14 +16,15 @@ from inferd.cli.session import JsonOption, run_async
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure what the contracts cost, how fast the indexer and a scheduling round are."
-        "\n\n"
+        help="Measure what the contracts cost, how fast indexer and scheduling rounds are, and what"
+        " policies earn.\n\n"
         "Example: inferd bench gas",
         rich_markup_mode="rich",
     )
     bench.command("gas")(gas_command)
     bench.command("index")(index_command)
     bench.command("round")(round_command)
+    bench.command("policies")(policies_command)
     app.add_typer(bench, name="bench")
 
 

@@ -195,12 +195,14 @@ class Simulation:
         return START_S + self._now_ms / 1000
 
     def _head(self) -> Block:
+        """The newest block, with the base fee of the next: EIP-1559 tells it from this one."""
         world, number = self._world, self._block
+        last = len(world.base_fees_wei) - 1
         return Block(
             number=number,
             hash=number.to_bytes(32, "big"),
             timestamp_s=world.block_timestamp_s(number),
-            base_fee_wei=world.base_fees_wei[number],
+            base_fee_wei=world.base_fees_wei[min(number + 1, last)],
             gas_limit=GAS_LIMIT,
         )
 

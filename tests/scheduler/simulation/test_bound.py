@@ -19,7 +19,7 @@ from scheduler.simulation.scenario import GAS, GWEI, World, inclusive
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker, TrueService
 from scheduler.simulation.workload import START_S, Demand, SimRequest, model_id
 from tests.scheduler.make import key, worker_id
-from tests.scheduler.test_simulation import world, worlds
+from tests.scheduler.simulation.worlds import world, worlds
 
 BLOCK_MS = 1_000
 SERVICE = {model_id(0): TrueService(0.0, 100.0)}
@@ -152,7 +152,7 @@ def test_what_cannot_pay_for_its_gas_is_not_in_the_bound() -> None:
     assert clairvoyant_bound(dear).value_wei <= 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds(), st.sampled_from(sorted(POLICIES)))
 def test_no_policy_exceeds_the_bound(one: World, policy: str) -> None:
     outcome = Simulation(one, POLICIES[policy], Informed(0.1)).run()

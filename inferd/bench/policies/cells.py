@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from scheduler.simulation.scenario import Setting
+from scheduler.simulation.scenario import GWEI, Setting
 from scheduler.simulation.workers import POOLS
 from scheduler.simulation.workload import Demand
 
+LOW_FEE_WEI = 2_000 * GWEI
+"""Less than a post of one result costs at 0.05 gwei, which is 3,225 gwei."""
 TARGET_LOADS = (0.8, 1.5, 3.0)
 
 
 class Fees(StrEnum):
     """Which base fees a world has."""
 
-    GIVEN = "given"
-    """Those of the file that was given, else generated ones."""
+    RECORDED = "recorded"
+    """Those of the file that was given, else drawn ones."""
     SPIKES = "spikes"
-    """Generated ones, with spikes."""
+    """Drawn ones: in every twentieth block some eight full blocks begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +28,25 @@ class Cell:
     """A setting, and how it counts."""
 
     setting: Setting
-    fees: Fees = Fees.GIVEN
+    fees: Fees = Fees.RECORDED
     target: bool = False
-    """Whether the targets are judged on it."""
+    """Whether the target of the value is judged on it."""
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
 
 
-def cells(requests: int) -> tuple[Cell, ...]:
+def all_cells(requests: int) -> tuple[Cell, ...]:
     """The target cells (equal workers, lengths known, loads from 0.8 to 3), then the harder ones.
 
     Each of the harder ones differs from load 1.5 in one thing.
     """
     middle = Setting("load 1.5", Demand(load=1.5), POOLS["equal"], requests=requests)
+
+    def asked(name: str, demand: Demand) -> Cell:
+        return Cell(replace(middle, name=name, demand=demand))
+
     target = [
         Cell(replace(middle, name=f"load {load:g}", demand=Demand(load=load)), target=True)
         for load in TARGET_LOADS
@@ -51,14 +60,10 @@ def cells(requests: int) -> tuple[Cell, ...]:
         Cell(replace(middle, name=f"{block_ms / 1000:g} s blocks", block_ms=block_ms))
         for block_ms in (2_000, 250)
     ]
+    spikes = Cell(replace(middle, name="base fee spikes"), Fees.SPIKES)
     others = [
-        Cell(replace(middle, name="base fee spikes"), fees=Fees.SPIKES),
-        Cell(replace(middle, name="lengths vague", demand=Demand(load=1.5, tokens_sigma=0.5))),
-        Cell(replace(middle, name="three models", demand=Demand(load=1.5, models=3))),
+        asked("low fees", Demand(load=1.5, fee_median_wei=LOW_FEE_WEI)),
+        asked("lengths vague", Demand(load=1.5, tokens_sigma=0.5)),
+        asked("three models", Demand(load=1.5, models=3)),
     ]
-    return (*target, *pools, *blocks, *others)
-
-
-def named(found: Sequence[Cell]) -> list[str]:
-    """The cells' names, in order."""
-    return [cell.setting.name for cell in found]
+    return (*target, *pools, *blocks, spikes, *others)

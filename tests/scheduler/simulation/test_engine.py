@@ -13,51 +13,14 @@ from scheduler.model import Reason
 from scheduler.policies import POLICIES, Policy
 from scheduler.simulation.beliefs import Informed
 from scheduler.simulation.engine import Simulation, fails_on
-from scheduler.simulation.outcome import End, Outcome
-from scheduler.simulation.scenario import GWEI, Setting, World, draw_world
-from scheduler.simulation.trace import CONVERSATION, TraceRow, drawn
+from scheduler.simulation.outcome import End
+from scheduler.simulation.scenario import GWEI, World
 from scheduler.simulation.workers import NEVER_MS, POOLS, SEGMENT_MS, Conduct, TrueService
 from scheduler.simulation.workload import START_S, Demand
+from tests.scheduler.simulation.worlds import run, world, worlds
 
 
-def rows(count: int, random: np.random.Generator) -> tuple[TraceRow, ...]:
-    return drawn(CONVERSATION, count, random)
-
-
-def fees(count: int, random: np.random.Generator) -> list[int]:
-    """A random walk around 1 gwei that sometimes makes posts dearer than fees."""
-    steps = np.exp(np.cumsum(random.normal(0.0, 0.11, count)))
-    return [int(GWEI * step) for step in steps]
-
-
-def world(seed: int = 1, **changes: object) -> World:
-    setting = Setting("test", Demand(load=1.5), POOLS["equal"], requests=120)
-    return draw_world(replace(setting, **changes), rows, fees, seed)  # type: ignore[arg-type]
-
-
-def run(one: World, policy: str = "value") -> Outcome:
-    return Simulation(one, POLICIES[policy], Informed(0.1)).run()
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    demand = Demand(
-        load=draw(st.sampled_from([0.5, 1.5, 4.0])),
-        fee_median_wei=draw(st.sampled_from([10**13, 10**15])),
-        tokens_sigma=draw(st.sampled_from([0.0, 0.7])),
-        models=draw(st.sampled_from([1, 3])),
-    )
-    setting = Setting(
-        "drawn",
-        demand,
-        POOLS[draw(st.sampled_from(sorted(POOLS)))],
-        block_ms=draw(st.sampled_from([250, 2_000, 12_000])),
-        requests=draw(st.integers(0, 60)),
-    )
-    return draw_world(setting, rows, fees, draw(st.integers(0, 10**6)))
-
-
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds(), st.sampled_from(sorted(POLICIES)))
 def test_every_request_ends_once_and_money_balances(one: World, policy: str) -> None:
     outcome = run(one, policy)
@@ -78,7 +41,7 @@ def test_every_request_ends_once_and_money_balances(one: World, policy: str) -> 
     assert posted == counts.get(End.DELIVERED, 0) + counts.get(End.LATE, 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds(), st.sampled_from(sorted(POLICIES)))
 def test_times_are_in_order_and_nothing_is_delivered_late(one: World, policy: str) -> None:
     outcome = run(one, policy)
@@ -98,7 +61,7 @@ def test_times_are_in_order_and_nothing_is_delivered_late(one: World, policy: st
         assert end.run_ms >= int(work_ms / fastest)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds(), st.sampled_from(sorted(POLICIES)))
 def test_no_worker_runs_more_than_its_slots(one: World, policy: str) -> None:
     outcome = run(one, policy)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler import flow
 from scheduler.admission import Admission
 from scheduler.cells import Cells
 from scheduler.kinds import Floats, Ints, mean_ms, model_of, p90_ms, sigma_class_of, tokens_of
@@ -44,6 +45,8 @@ class Assignments:
 
     taken: list[tuple[int, int, int, float, float]] = field(default_factory=list)
     """Row, rank of the worker, its slots that were taken already, mean and p90 in ms."""
+    exact: bool = False
+    """Whether all was decided at once, by minimum-cost flow."""
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests kept for a busy worker that has not failed on them, and how many have."""
     limited: dict[int, Reached] = field(default_factory=dict)
@@ -97,9 +100,19 @@ class Assigner:
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
 
-    def run(self, ranking: Ints, limits: Sequence[OpenLimit] = ()) -> Assignments:
-        """Serves the requests in that order. Raises InvalidKeys."""
+    def run(
+        self, ranking: Ints, limits: Sequence[OpenLimit] = (), flow_arcs: int = 0
+    ) -> Assignments:
+        """Serves the requests in that order. Raises InvalidKeys.
+
+        Exactly where there are no limits, nothing is drawn, and a flow takes at most so many arcs
+        (`scheduler.flow`).
+        """
         self._count_open_seats()
+        if flow_arcs and not limits and not self._policy.sampled:
+            exact = self._exact(ranking, flow_arcs)
+            if exact is not None:
+                return exact
         result = Assignments()
         for first in range(0, len(ranking), _CHUNK):
             chunk = ranking[first : first + _CHUNK]
@@ -109,7 +122,7 @@ class Assigner:
         return result
 
     def _serve(self, rows: Ints, limits: Sequence[OpenLimit], result: Assignments) -> None:
-        hopeless, groups, sampled = self._hopeless, self._groups, self._policy.sampled
+        hopeless, sampled = self._hopeless, self._policy.sampled
         for row, name, budget_ms, tried in zip(
             rows.tolist(),
             self._group[rows].tolist(),
@@ -122,9 +135,7 @@ class Assigner:
             if limits and (reached := self._reached(row, limits)) is not None:
                 result.limited[row] = reached
                 continue
-            group = groups.get(name)
-            if group is None:
-                group = groups[name] = self._open(name)
+            group = self._group_of(name)
             if tried:
                 at = self._retry(row, name, group, budget_ms, result)
             elif sampled:
@@ -141,6 +152,59 @@ class Assigner:
                 request, worker = self._request(row), self._workers.ids[result.taken[-1][1]]
                 for limit in limits:
                     limit.assigned(row, request, worker)
+
+    def _exact(self, ranking: Ints, max_arcs: int) -> Assignments | None:
+        """All at once; None if that takes more arcs, or OR-tools is not there."""
+        rows: list[int] = ranking[
+            self._budget_ms[ranking] > self._hopeless[self._group[ranking]]
+        ].tolist()
+        if 2 * len(rows) > max_arcs or not flow.available():
+            return None
+        result = Assignments(exact=True)
+        works: list[dict[int, float]] = []
+        loads: dict[int, list[float]] = {}
+        arcs = 2 * len(rows)
+        for row in rows:
+            name, budget_ms = int(self._group[row]), int(self._budget_ms[row])
+            group = self._group_of(name)
+            works.append(self._works(row, name, group, budget_ms, result))
+            for rank in works[-1]:
+                if rank not in loads:
+                    loads[rank] = group.kind.loads.ahead(rank, self._used[rank])
+                arcs += len(loads[rank])
+            if arcs > max_arcs:
+                return None
+        chosen = flow.assign(works, loads, max_arcs)
+        if chosen is None:
+            return None
+        for row, given in zip(rows, chosen, strict=True):
+            if given is not None:
+                group = self._group_of(int(self._group[row]))
+                self._take(group, group.kind.loads.local((given,))[0], row, result)
+        return result
+
+    def _works(
+        self, row: int, name: int, group: Group, budget_ms: int, result: Assignments
+    ) -> dict[int, float]:
+        """By rank, the work of a request where it could be served; where it was not tried yet, if
+        there are such workers or one is worth waiting for."""
+        if not self._tried[row]:
+            return group.works(budget_ms, ())
+        failed = self._request(row).tried
+        tried = self._workers.ranks(failed)
+        untried = group.works(budget_ms, tried)
+        if untried:
+            return untried
+        if self._worth_waiting(name, group.kind, budget_ms, tried):
+            result.waiting[row] = len(failed)
+            return {}
+        return group.works(budget_ms, ())
+
+    def _group_of(self, name: int) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = self._open(name)
+        return group
 
     def _take(self, group: Group, at: int, row: int, result: Assignments) -> None:
         rank = group.rank[at]

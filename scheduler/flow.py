@@ -10,9 +10,9 @@ would have done for it. The flow decides on all at once, and by two aims, the fi
    rearranged (Edmonds, "Matroids and the greedy algorithm", 1971). Whoever is left out could not be
    served without leaving out one that is ahead. So the bound on the wait, which rests on serving
    in order (`scheduler.priority`), holds as it does for the greedy way.
-2. *By whom.* Among all assignments of that set, the least sum of predicted completions. A worker's
-   k-th request costs mean * (slots + used + k) / slots, as in the greedy way: growing, hence convex
-   and a flow with one arc a free slot.
+2. *By whom.* Among all assignments of that set, the least sum of the policy's keys, work * load: of
+   predicted completions, for the policies that go by them. A worker's load with one request more
+   never falls, so the costs are convex, and a flow with one arc a free slot.
 
 The time it takes is bounded by the number of arcs and not by a clock: the same round must give the
 same plan on every machine. Above the budget, or where OR-tools is absent, `assign` gives None, and
@@ -22,21 +22,15 @@ the round is decided by the heaps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-MAX_ARCS = 50_000
+MAX_ARCS = 20_000
 """Some 50 ms of one core."""
+_LARGEST_KEY = 2**20
+"""Keys are rounded to a millionth of the largest one."""
 _MAX_COST = 2**62
 """OR-tools takes 64-bit costs and multiplies them by the number of nodes."""
-
-
-class Seats(NamedTuple):
-    """A worker's slots."""
-
-    used: int
-    slots: int
 
 
 def available() -> bool:
@@ -49,69 +43,66 @@ def available() -> bool:
 
 
 def assign(
-    options: Sequence[Mapping[int, float]],
-    seats: Mapping[int, Seats],
+    works: Sequence[Mapping[int, float]],
+    loads: Mapping[int, Sequence[float]],
     max_arcs: int = MAX_ARCS,
 ) -> tuple[int | None, ...] | None:
     """The worker of each request, None for those left out; None for all if it cannot be decided so.
 
-    `options` are the requests in the policy's order: for each the workers that could serve it, with
-    the mean time in ms. `seats` holds every worker named there.
+    `works` are the requests in the policy's order: for each the workers that could serve it, with
+    its work there. `loads` are of each such worker's free slots, by how many of them are taken
+    before: finite, at least 0, never falling.
     """
     try:
         from ortools.graph.python import min_cost_flow  # noqa: PLC0415 - of the extra `flow`
     except ImportError:
         return None
-    free = {worker: max(0, seat.slots - seat.used) for worker, seat in sorted(seats.items())}
-    arcs = sum(free[worker] for option in options for worker in option)
+    requests = len(works)
+    arcs = sum(len(loads[worker]) for work in works for worker in work)
     if arcs == 0:
-        return (None,) * len(options)
-    if arcs + 2 * len(options) > max_arcs:
+        return (None,) * requests
+    if arcs + 2 * requests > max_arcs:
         return None
 
     # Nodes: the requests, then a node for each free slot, then the sink.
     first_slot: dict[int, int] = {}
-    nodes = len(options)
-    for worker, number in free.items():
-        first_slot[worker] = nodes
-        nodes += number
-    sink = nodes
+    sink = requests
+    for worker in sorted(loads):
+        first_slot[worker] = sink
+        sink += len(loads[worker])
     tails: list[int] = []
     heads: list[int] = []
-    times_us: list[int] = []
+    keys: list[float] = []
     workers: list[int] = []
-    for request, option in enumerate(options):
-        for worker, mean_ms in sorted(option.items()):
-            used, slots = seats[worker]
-            for taken in range(free[worker]):
+    for request, work in enumerate(works):
+        for worker, size in sorted(work.items()):
+            for taken, load in enumerate(loads[worker]):
                 tails.append(request)
                 heads.append(first_slot[worker] + taken)
-                times_us.append(int(mean_ms * 1000.0 * (slots + used + taken) / slots))
+                keys.append(size * load)
                 workers.append(worker)
-    # One place in the order outweighs all completions together.
-    place = len(options) * max(times_us) + 1
-    if place * len(options) * (nodes + 1) > _MAX_COST:
+    # One place in the order outweighs all keys together.
+    place = requests * _LARGEST_KEY + 1
+    if place * requests * (sink + 1) > _MAX_COST:
         return None
-    costs = [
-        time_us - place * (len(options) - request)
-        for request, time_us in zip(tails, times_us, strict=True)
-    ]
-    slots_to_sink = range(len(options), sink)
-    # A request that nobody serves goes to the sink by itself.
+    unit = max(keys) / _LARGEST_KEY or 1.0
+    costs = np.rint(np.array(keys) / unit).astype(np.int64)
+    costs -= place * (requests - np.array(tails, np.int64))
+    # A slot leads to the sink, and so does a request that nobody serves.
+    through = np.arange(sink)
     solver = min_cost_flow.SimpleMinCostFlow()
-    first_arcs = solver.add_arcs_with_capacity_and_unit_cost(
-        np.array([*tails, *slots_to_sink, *range(len(options))]),
-        np.array([*heads, *[sink] * (len(slots_to_sink) + len(options))]),
-        np.ones(arcs + len(slots_to_sink) + len(options), dtype=np.int64),
-        np.array([*costs, *[0] * (len(slots_to_sink) + len(options))], dtype=np.int64),
-    )[:arcs]
+    added = solver.add_arcs_with_capacity_and_unit_cost(
+        np.concatenate([np.array(tails), through]),
+        np.concatenate([np.array(heads), np.full(sink, sink)]),
+        np.ones(arcs + sink, np.int64),
+        np.concatenate([costs, np.zeros(sink, np.int64)]),
+    )
     solver.set_nodes_supplies(
-        np.array([*range(len(options)), sink]),
-        np.array([*[1] * len(options), -len(options)]),
+        np.append(np.arange(requests), sink), np.append(np.ones(requests, np.int64), -requests)
     )
     if solver.solve() != solver.OPTIMAL:
         return None
-    chosen: list[int | None] = [None] * len(options)
-    for arc in np.flatnonzero(solver.flows(first_arcs)).tolist():
+    chosen: list[int | None] = [None] * requests
+    for arc in np.flatnonzero(solver.flows(added[:arcs])).tolist():
         chosen[tails[arc]] = workers[arc]
     return tuple(chosen)

@@ -141,6 +141,8 @@ class Rules:
     """Leases after which a request is given up."""
     priority_fee_wei: int = 0
     """Tip per gas that posts are expected to pay."""
+    flow_arcs: int = 0
+    """Up to how many arcs a round is decided exactly, by minimum-cost flow; 0 = never."""
 
 
 @dataclass(frozen=True, slots=True)

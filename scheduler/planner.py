@@ -97,7 +97,8 @@ class Planner:
         view = order_view(table, cells, cover, admission, moment)
         scores, ranked = ranking(view, policy)
         assigner = Assigner(table, cells, workers, admission, policy, moment.block)
-        given = assigner.run(ranked, [limit.begin(view) for limit in limits])
+        opened = [limit.begin(view) for limit in limits]
+        given = assigner.run(ranked, opened, moment.rules.flow_arcs)
         return self._plan(moment, policy, cover, admission, scores, given)
 
     def _plan(
@@ -139,7 +140,7 @@ class Planner:
         return Plan(
             moment.block,
             policy.name,
-            policy.version,
+            policy.version + ("+flow" if given.exact else ""),
             self._assigned(admission, assigned, score, moment, context, given),
             DecisionRows(
                 self._table.request[slots[kept]], reasons[kept], context, kept_raw, news=news

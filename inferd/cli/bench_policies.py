@@ -80,19 +80,16 @@ def policies_command(
 
 
 def _table(found: dict[str, Any]) -> Table:
-    """Over the target cells; the last column over all."""
+    """Over the target cells; `worst` is of all cells."""
     table = Table("policy")
     for column in (
-        "value / bound",
+        "value",
         "95 %",
+        "worst",
         "on time",
-        "queue p50/p95/p99 s",
-        "post p50 s",
-        "max wait s",
+        "queue p95 s",
         "Jain",
-        "gas a result",
-        "losing posts",
-        "worst cell",
+        "gas each",
     ):
         table.add_column(column, justify="right")
     for name, policy in found["policies"].items():
@@ -100,15 +97,12 @@ def _table(found: dict[str, Any]) -> Table:
         table.add_row(
             name,
             f"{policy['value_ratio']:.3f}",
-            f"{policy['value_ratio_low']:.3f} … {policy['value_ratio_high']:.3f}",
+            f"{policy['value_ratio_low']:.3f}-{policy['value_ratio_high']:.3f}",
+            f"{worst:.3f}",
             f"{policy['on_time']:.1%}",
-            "/".join(f"{value:.1f}" for value in policy["queue_s"].values()),
-            f"{policy['post_s']['p50']:.1f}",
-            f"{policy['max_wait_s']:.0f}",
+            f"{policy['queue_s']['p95']:.1f}",
             f"{policy['jain']:.3f}",
             f"{policy['gas_per_result']:,.0f}",
-            str(policy["losing_posts"]),
-            f"{worst:.3f}",
             style="bold" if name == found["default"] else "",
         )
     return table

@@ -18,6 +18,9 @@ VALUE_TARGET = 0.97
 PAIRED_TARGET = -0.01
 """Of the lower end of the interval of value ratio - the baseline's, in every cell."""
 
+LOSS = 0.001
+"""Of value / bound: less is no loss worth a line."""
+
 _MEANS = (
     "value_ratio",
     "operator_ratio",
@@ -115,13 +118,13 @@ def _difference(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Interval:
 
 
 def _losses(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Where another policy earns more than the default, surely: the interval is above 0."""
+    """Where another policy surely earns more than the default, by `LOSS` at least."""
     losses = []
     for one in measured:
         ours = one.figures[DEFAULT.name]
         for name, theirs in one.figures.items():
             difference = _difference(theirs, ours)
-            if difference.low > 0.0:
+            if difference.low > 0.0 and difference.mean >= LOSS:
                 losses.append({"cell": one.cell.name, "policy": name, **asdict(difference)})
     return sorted(losses, key=lambda loss: -loss["mean"])
 

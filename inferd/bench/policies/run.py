@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ def measure(
     if find_spec("highspy") is None:
         raise BenchExtraMissing("the bound needs HiGHS, which is not installed")
     measured = []
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _quiet) as pool:
         for cell, seeds in cells:
             progress(f"{cell.name}: {seeds} seeds")
             result = Measured(cell, seeds, {name: [] for name in POLICIES})
@@ -70,6 +71,11 @@ def measure(
                 result.constraints = max(result.constraints, done.constraints)
             measured.append(result)
     return measured
+
+
+def _quiet() -> None:
+    """HiGHS writes its name to stdout, where nothing but results may be."""
+    os.dup2(2, 1)
 
 
 def _run(job: _Job) -> _Done:

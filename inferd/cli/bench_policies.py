@@ -34,9 +34,9 @@ def policies_command(
     ] = 30,
     others: Annotated[
         int | None,
-        typer.Option(min=2, help="Worlds in each of the other cells; by default a third of that."),
+        typer.Option(min=2, help="Worlds in each of the other cells; by default a fifth of that."),
     ] = None,
-    requests: Annotated[int, typer.Option(min=10, help="Requests in a world.")] = 800,
+    requests: Annotated[int, typer.Option(min=10, help="Requests in a world.")] = 600,
     processes: Annotated[int, typer.Option(min=1, help="Worlds at the same time.")] = 2,
     plots: Annotated[
         Path, typer.Option(metavar="DIR", help="Where plots and a page are written.")
@@ -59,7 +59,7 @@ def policies_command(
     from inferd.bench.policies.run import measure  # noqa: PLC0415
 
     recordings = load(trace, base_fee)
-    rest = others or max(2, seeds // 3)
+    rest = others or max(2, seeds // 5)
     cells = [(cell, seeds if cell.target else rest) for cell in all_cells(requests)]
     found = report(
         measure(cells, recordings, processes, note),

@@ -33,11 +33,11 @@ class Setting:
     demand: Demand
     pool: WorkerPool
     block_ms: int = 12_000
-    requests: int = 1_200
+    requests: int = 600
     gas: GasModel = GAS
     rules: Rules = field(
         default_factory=lambda: Rules(
-            poster_bps=1_000, max_wait_s=600, expected_batch=8, max_attempts=3
+            poster_bps=1_000, max_wait_s=300, expected_batch=8, max_attempts=3
         )
     )
     posting: PostingRules = field(

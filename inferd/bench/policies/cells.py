@@ -40,7 +40,7 @@ class Cell:
 def all_cells(requests: int) -> tuple[Cell, ...]:
     """The target cells (equal workers, lengths known, loads from 0.8 to 3), then the harder ones.
 
-    Each of the harder ones differs from load 1.5 in one thing.
+    Each of the harder ones differs from load 1.5 or from load 3 in one thing.
     """
     middle = Setting("load 1.5", Demand(load=1.5), POOLS["equal"], requests=requests)
 
@@ -66,4 +66,9 @@ def all_cells(requests: int) -> tuple[Cell, ...]:
         asked("lengths vague", Demand(load=1.5, tokens_sigma=0.5)),
         asked("three models", Demand(load=1.5, models=3)),
     ]
-    return (*target, *pools, *blocks, spikes, *others)
+    heavy = replace(middle, demand=Demand(load=3.0))
+    loaded = [
+        Cell(replace(heavy, name="load 3, 2 s blocks", block_ms=2_000)),
+        Cell(replace(heavy, name="load 3, wait 60 s", rules=replace(heavy.rules, max_wait_s=60))),
+    ]
+    return (*target, *pools, *blocks, spikes, *others, *loaded)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption
@@ -81,15 +81,13 @@ def policies_command(
 
 def _table(found: dict[str, Any]) -> Table:
     """Over the target cells; `worst` is of all cells."""
-    table = Table("policy")
+    table = Table(Column("policy", no_wrap=True))
     for column in (
         "value",
         "95 %",
         "worst",
         "on time",
-        "queue p95 s",
-        "Jain",
-        "gas each",
+        "queue p95",
     ):
         table.add_column(column, justify="right")
     for name, policy in found["policies"].items():
@@ -100,9 +98,7 @@ def _table(found: dict[str, Any]) -> Table:
             f"{policy['value_ratio_low']:.3f}-{policy['value_ratio_high']:.3f}",
             f"{worst:.3f}",
             f"{policy['on_time']:.1%}",
-            f"{policy['queue_s']['p95']:.1f}",
-            f"{policy['jain']:.3f}",
-            f"{policy['gas_per_result']:,.0f}",
+            f"{policy['queue_s']['p95']:.1f} s",
             style="bold" if name == found["default"] else "",
         )
     return table

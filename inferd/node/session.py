@@ -183,6 +183,7 @@ class Session:
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
+                flow_arcs=scheduling.flow_arcs,
             ),
             now_s=time.time(),
             max_gas=self._node.settings.posting.max_gas,

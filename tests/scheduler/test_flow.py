@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler import flow
@@ -159,6 +159,7 @@ def test_without_or_tools_a_round_is_decided_by_the_greedy_way(
     assert plan(exactly(crossed())) == plan(crossed())
 
 
+@settings(max_examples=40)
 @given(snapshots(), st.sampled_from(sorted(POLICIES)))
 def test_an_exact_round_keeps_all_limits_and_serves_no_fewer(one: Snapshot, name: str) -> None:
     policy = POLICIES[name]
@@ -188,6 +189,7 @@ def test_an_exact_round_keeps_all_limits_and_serves_no_fewer(one: Snapshot, name
         assert greedy.assigned[0].key in keys_of[0]
 
 
+@settings(max_examples=30)
 @given(snapshots(), st.sampled_from(sorted(POLICIES)))
 def test_an_exact_round_is_the_same_in_whatever_order_its_tuples_come(
     one: Snapshot, name: str

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from scheduler.batching import decide
-from scheduler.decision import Decision, Plan
+from scheduler.decision import Plan
 from scheduler.limits import Limit
 from scheduler.model import (
     Block,
@@ -247,25 +247,27 @@ class Simulation:
         return frozenset() if loaded is None else frozenset({loaded})
 
     def _follow(self, plan: Plan) -> None:
-        for decision in plan.assigned:
-            self._dispatch(decision)
-        for decision in plan.refused:
-            self._removed.append(decision.key)
-            end = End.EXPIRED if decision.reason is Reason.EXPIRED else End.REFUSED
-            self._end(decision.key, end, decision.reason)
+        rows = plan.assigned
+        columns = (rows.column(name) for name in ("worker", "lease_ms", "p90_ms"))
+        for pending, worker, lease_ms, p90_ms in zip(rows.requests, *columns, strict=True):
+            self._dispatch(pending.key, worker, lease_ms, p90_ms)
+        for pending, reason in zip(
+            plan.refused.requests, plan.refused.column("reason"), strict=True
+        ):
+            self._removed.append(pending.key)
+            end = End.EXPIRED if reason is Reason.EXPIRED else End.REFUSED
+            self._end(pending.key, end, reason)
 
-    def _dispatch(self, decision: Decision) -> None:
-        if decision.worker is None or decision.lease_ms is None:
-            raise ValueError(f"the plan assigns request {decision.key.id} to nobody")
+    def _dispatch(self, key: RequestKey, worker_id: WorkerId, lease_ms: int, p90_ms: float) -> None:
         self._dispatches += 1
-        progress = self._progress[decision.key]
-        request, worker = progress.request, self._workers[decision.worker]
-        self._removed.append(decision.key)
+        progress = self._progress[key]
+        request, worker = progress.request, self._workers[worker_id]
+        self._removed.append(key)
         if self._used[worker.id] >= worker.slots:
             raise ValueError(f"the plan takes more slots of worker {worker.id.hex()} than it has")
         self._used[worker.id] += 1
         left_s = request.deadline_s - self._world.rules.inclusion_s - self._now_s
-        if (decision.numbers.p90_ms or 0.0) > left_s * 1000 + 1e-3:
+        if p90_ms > left_s * 1000 + 1e-3:
             self._negative_slack += 1
 
         work_ms = worker.service[request.model].work_ms(request.generated_tokens, request.factor)
@@ -275,7 +277,7 @@ class Simulation:
         fails = fails_on(request, worker)
         if fails and worker.conduct is Conduct.BOGUS:
             work_ms *= BOGUS_SHARE
-        lease_end_ms = self._now_ms + decision.lease_ms
+        lease_end_ms = self._now_ms + lease_ms
         done_ms = worker.end_ms(self._now_ms, work_ms)
         if fails and worker.conduct is Conduct.SILENT:
             done_ms = lease_end_ms

@@ -33,7 +33,7 @@ class Setting:
     demand: Demand
     pool: WorkerPool
     block_ms: int = 12_000
-    requests: int = 600
+    requests: int = 500
     gas: GasModel = GAS
     rules: Rules = field(
         default_factory=lambda: Rules(

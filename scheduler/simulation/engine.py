@@ -8,6 +8,7 @@ What happens when:
   `ROUND_GAP_MS`, as a daemon's round takes time itself.
 - A lease that expires frees its slot: its worker is told to stop.
 - After its n-th failure a request rests 2^(n-1) s, or a quarter of its time left if that is less.
+- A policy that raises, or gives what is no order, is replaced for that round by `least-requests`.
 - A refusal is final. A worker in an outage is not available; leases on it go on when it is over.
 """
 
@@ -36,7 +37,7 @@ from scheduler.model import (
     WorkerView,
 )
 from scheduler.planner import Changes, Planner
-from scheduler.policies import Policy
+from scheduler.policies import POLICIES, Policy
 from scheduler.simulation.beliefs import Beliefs
 from scheduler.simulation.outcome import End, Outcome, PostEnd, RequestEnd
 from scheduler.simulation.scenario import GAS_LIMIT, World
@@ -45,6 +46,7 @@ from scheduler.simulation.workload import START_S, SimRequest
 
 ROUND_GAP_MS = 100
 MAX_POSTS_IN_FLIGHT = 4
+FALLBACK = POLICIES["least-requests"]
 _BPS = 10_000
 _RECENT_FEES = 256
 
@@ -113,7 +115,7 @@ class Simulation:
         self._recent_fees_wei: list[int] = []
         self._ends: dict[RequestKey, RequestEnd] = {}
         self._posts: list[PostEnd] = []
-        self._rounds = self._dispatches = self._negative_slack = 0
+        self._rounds = self._dispatches = self._negative_slack = self._fallbacks = 0
 
     def run(self) -> Outcome:
         """What becomes of every request."""
@@ -139,7 +141,7 @@ class Simulation:
             self._rounds,
             self._dispatches,
             self._negative_slack,
-            0,
+            self._fallbacks,
         )
 
     def _at(self, at_ms: int, kind: _Kind, subject: RequestKey | None = None) -> None:
@@ -187,8 +189,17 @@ class Simulation:
                 Changes(added=self._added, removed=self._removed, workers=self._changed_views())
             )
             self._added, self._removed = [], []
-            self._follow(self._planner.plan(self._moment(), self._policy, self._limits))
+            self._follow(self._plan())
         self._post()
+
+    def _plan(self) -> Plan:
+        """The round's plan; by the fallback's order where the policy fails."""
+        moment = self._moment()
+        try:
+            return self._planner.plan(moment, self._policy, self._limits)
+        except Exception:  # a policy is foreign code and may raise anything
+            self._fallbacks += 1
+            return self._planner.plan(moment, FALLBACK, self._limits)
 
     @property
     def _now_s(self) -> float:

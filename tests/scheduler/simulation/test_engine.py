@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import Reason
-from scheduler.policies import POLICIES, Policy
+from scheduler.policies import POLICIES, Floats, OrderView, Policy
+from scheduler.policies.value import Value
 from scheduler.simulation.beliefs import Informed
 from scheduler.simulation.engine import Simulation, fails_on
 from scheduler.simulation.outcome import End
@@ -212,3 +213,27 @@ def test_idle_workers_serve_everything_under_any_policy(policy: Policy) -> None:
     calm = replace(one, base_fees_wei=tuple(GWEI // 100 for _ in one.base_fees_wei))
     outcome = Simulation(calm, policy, Informed(0.1)).run()
     assert outcome.counts() == {End.DELIVERED: 40}
+
+
+class Broken(Value):
+    """Fails in every round but the first."""
+
+    __slots__ = ("rounds",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        object.__setattr__(self, "rounds", 0)
+
+    def scores(self, view: OrderView) -> Floats:
+        object.__setattr__(self, "rounds", self.rounds + 1)
+        if self.rounds > 1:
+            raise RuntimeError("no idea")
+        return super().scores(view)
+
+
+def test_a_policy_that_fails_is_replaced_and_counted() -> None:
+    one = world(requests=60)
+    outcome = Simulation(one, Broken(), Informed(0.1)).run()
+    assert outcome.fallbacks == outcome.rounds - 1 > 0
+    assert outcome.delivered
+    assert run(one).fallbacks == 0

@@ -36,7 +36,7 @@ def policies_command(
         int | None,
         typer.Option(min=2, help="Worlds in each of the other cells; by default a fifth of that."),
     ] = None,
-    requests: Annotated[int, typer.Option(min=10, help="Requests in a world.")] = 500,
+    requests: Annotated[int, typer.Option(min=10, help="Requests in a world of load 1.")] = 500,
     processes: Annotated[int, typer.Option(min=1, help="Worlds at the same time.")] = 2,
     plots: Annotated[
         Path, typer.Option(metavar="DIR", help="Where plots and a page are written.")

@@ -40,17 +40,20 @@ class Cell:
 def all_cells(requests: int) -> tuple[Cell, ...]:
     """The target cells (equal workers, lengths known, loads from 0.8 to 3), then the harder ones.
 
-    Each of the harder ones differs from load 1.5 or from load 3 in one thing.
+    Each of the harder ones differs from load 1.5 or from load 3 in one thing. `requests` is their
+    number at load 1: all worlds are of the same length.
     """
-    middle = Setting("load 1.5", Demand(load=1.5), POOLS["equal"], requests=requests)
+
+    def equal(load: float) -> Setting:
+        number = round(requests * load)
+        return Setting(f"load {load:g}", Demand(load=load), POOLS["equal"], requests=number)
+
+    middle, heavy = equal(1.5), equal(3.0)
 
     def asked(name: str, demand: Demand) -> Cell:
         return Cell(replace(middle, name=name, demand=demand))
 
-    target = [
-        Cell(replace(middle, name=f"load {load:g}", demand=Demand(load=load)), target=True)
-        for load in TARGET_LOADS
-    ]
+    target = [Cell(equal(load), target=True) for load in TARGET_LOADS]
     pools = [
         Cell(replace(middle, name=f"{name} workers", pool=pool))
         for name, pool in POOLS.items()
@@ -66,7 +69,6 @@ def all_cells(requests: int) -> tuple[Cell, ...]:
         asked("lengths vague", Demand(load=1.5, tokens_sigma=0.5)),
         asked("three models", Demand(load=1.5, models=3)),
     ]
-    heavy = replace(middle, demand=Demand(load=3.0))
     loaded = [
         Cell(replace(heavy, name="load 3, 2 s blocks", block_ms=2_000)),
         Cell(replace(heavy, name="load 3, wait 60 s", rules=replace(heavy.rules, max_wait_s=60))),

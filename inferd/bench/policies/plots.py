@@ -111,8 +111,10 @@ def summary(found: Mapping[str, Any]) -> str:
     ratios = ", ".join(
         f"{ours['cells'][cell['name']]['value_ratio']:.3f} at {cell['name']}" for cell in target
     )
+    sizes = ", ".join(f"{cell['requests']:,}" for cell in target)
     return (
-        f"{target[0]['requests']:,} requests a seed, {target[0]['seeds']} seeds"
+        f"Worlds of {sizes} requests,"
+        f" {target[0]['seeds']} seeds"
         f" (others {cells[-1]['seeds']}), arrivals and lengths from {found['trace']}, base fees"
         f" from {found['base_fee']}; fees, deadlines and tenants are drawn. {found['default']}"
         f" earns {ratios} of what one could who knew the future."

@@ -47,6 +47,7 @@ def test_every_request_ends_once_and_money_balances(one: World, policy: str) -> 
 def test_times_are_in_order_and_nothing_is_delivered_late(one: World, policy: str) -> None:
     outcome = run(one, policy)
     assert outcome.negative_slack == 0
+    assert End.LATE not in outcome.counts()
     workers = {worker.id: worker for worker in one.workers}
     for end in outcome.delivered:
         assert min(end.queue_ms, end.run_ms, end.post_ms) >= 0

@@ -175,12 +175,12 @@ def _draw_loads(figure: Figure, found: Mapping[str, Any]) -> None:
             [cell["value_ratio_high"] - cell["value_ratio"] for cell in cells],
         ]
         x = [place + (number - (len(policies) - 1) / 2) * width for place in range(len(target))]
-        color = {found["default"]: "black", BASELINE: "red"}.get(name)
+        color = {found["default"]: "black", BASELINE: "deeppink"}.get(name)
         axes.bar(x, heights, width, yerr=errors, label=name, color=color, error_kw={"lw": 0.8})
     axes.axhline(VALUE_TARGET, color="gray", linewidth=1, label=f"target {VALUE_TARGET}")
     axes.set_xticks(range(len(target)), target)
     axes.set_ylabel("net value / clairvoyant bound")
-    axes.legend(ncols=4, fontsize=8, loc="lower left")
+    figure.legend(ncols=4, fontsize=8, loc="outside lower center")
 
 
 def _draw_cells(figure: Figure, found: Mapping[str, Any]) -> None:

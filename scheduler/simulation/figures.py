@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -107,11 +107,9 @@ def bootstrap(values: Sequence[float], resamples: int = RESAMPLES) -> Interval:
     return Interval(float(sample.mean()), float(low), float(high))
 
 
-def paired(
-    ours: Sequence[Figures], theirs: Sequence[Figures], of: Callable[[Figures], float]
-) -> Interval:
-    """The interval of the mean difference in one figure, seed by seed."""
-    return bootstrap([of(one) - of(other) for one, other in zip(ours, theirs, strict=True)])
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """The interval of the mean difference, seed by seed."""
+    return bootstrap([one - other for one, other in zip(ours, theirs, strict=True)])
 
 
 def _quantiles(times_ms: Sequence[int]) -> Quantiles:

@@ -84,6 +84,15 @@ def test_the_same_seeds_give_the_same_figures_in_one_process(measured: list[Meas
 
 
 @pytest.mark.xdist_group("bench_policies")
+def test_what_differs_between_cells_does_not_widen_the_interval(measured: list[Measured]) -> None:
+    target = with_ratio(measured[0], DEFAULT.name, 1.0)
+    other = Measured(all_cells(requests=20)[1], target.seeds, dict(target.figures))
+    found = report([target, with_ratio(other, DEFAULT.name, 0.5)], SOURCE)
+    ours = found["policies"][DEFAULT.name]
+    assert ours["value_ratio"] == ours["value_ratio_low"] == ours["value_ratio_high"] == 0.75
+
+
+@pytest.mark.xdist_group("bench_policies")
 def test_a_missed_target_is_named(measured: list[Measured]) -> None:
     target, harder = measured
     good = [with_ratio(one, DEFAULT.name, 0.98) for one in measured]

@@ -10,7 +10,7 @@ from typing import Any
 from inferd.bench.policies.errors import PolicyTargetMissed
 from inferd.bench.policies.run import Measured
 from scheduler.policies import DEFAULT
-from scheduler.simulation.figures import Figures, Interval, Quantiles, bootstrap, paired
+from scheduler.simulation.figures import Figures, Quantiles, bootstrap, paired
 
 BASELINE = "weighted-raw"
 VALUE_TARGET = 0.97
@@ -46,13 +46,8 @@ def report(measured: Sequence[Measured], source: Mapping[str, Any]) -> dict[str,
     target = [one for one in measured if one.cell.target]
     policies = {}
     for name in measured[0].figures:
-        merged = [one for cell in target for one in cell.figures[name]]
-        theirs = [one for cell in target for one in cell.figures[BASELINE]]
-        policies[name] = _summary(merged, theirs) | {
-            "cells": {
-                cell.cell.name: _summary(cell.figures[name], cell.figures[BASELINE])
-                for cell in measured
-            }
+        policies[name] = _summary(target, name) | {
+            "cells": {cell.cell.name: _summary([cell], name) for cell in measured}
         }
     found: dict[str, Any] = {
         **source,
@@ -91,16 +86,25 @@ def check_targets(found: Mapping[str, Any]) -> None:
         )
 
 
-def _summary(ours: Sequence[Figures], theirs: Sequence[Figures]) -> dict[str, Any]:
-    ratio = bootstrap([one.value_ratio for one in ours])
+def _summary(cells: Sequence[Measured], name: str) -> dict[str, Any]:
+    """Over the seeds of one cell, or of several with the same seeds."""
+    ours = [one for cell in cells for one in cell.figures[name]]
+    ratios, baseline = _ratios(cells, name), _ratios(cells, BASELINE)
+    ratio = bootstrap(ratios)
     return (
         {name: fmean(getattr(one, name) for one in ours) for name in _MEANS}
         | {"value_ratio_low": ratio.low, "value_ratio_high": ratio.high}
         | {f"{stage}_s": _quantiles(ours, stage) for stage in _STAGES}
         | {"max_wait_s": max(one.max_wait_s for one in ours)}
         | {name: sum(getattr(one, name) for one in ours) for name in _TOTALS}
-        | {"vs_weighted_raw": asdict(_difference(ours, theirs))}
+        | {"vs_weighted_raw": asdict(paired(ratios, baseline))}
     )
+
+
+def _ratios(cells: Sequence[Measured], name: str) -> list[float]:
+    """By seed, the mean over the cells: what differs between cells is no chance."""
+    by_seed = zip(*(cell.figures[name] for cell in cells), strict=True)
+    return [fmean(one.value_ratio for one in figures) for figures in by_seed]
 
 
 def _quantiles(ours: Sequence[Figures], stage: str) -> dict[str, float]:
@@ -113,17 +117,13 @@ def _quantiles(ours: Sequence[Figures], stage: str) -> dict[str, float]:
     }
 
 
-def _difference(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Interval:
-    return paired(ours, theirs, lambda one: one.value_ratio)
-
-
 def _losses(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     """Where another policy surely earns more than the default, by `LOSS` at least."""
     losses = []
     for one in measured:
-        ours = one.figures[DEFAULT.name]
-        for name, theirs in one.figures.items():
-            difference = _difference(theirs, ours)
+        ours = _ratios([one], DEFAULT.name)
+        for name in one.figures:
+            difference = paired(_ratios([one], name), ours)
             if difference.low > 0.0 and difference.mean >= LOSS:
                 losses.append({"cell": one.cell.name, "policy": name, **asdict(difference)})
     return sorted(losses, key=lambda loss: -loss["mean"])

@@ -133,7 +133,7 @@ class Simulation:
                 self._rested(self._progress[event.subject])
             else:
                 self._round_planned = False
-                self._decide()
+                self._round_due()
         return Outcome(
             self._policy.name,
             tuple(self._ends[request.key] for request in world.requests),
@@ -320,6 +320,13 @@ class Simulation:
     def _rested(self, progress: _Progress) -> None:
         self._wait(progress)
         self._plan_round()
+
+    def _round_due(self) -> None:
+        """A block may have had a round since this one was planned: then it waits once more."""
+        if self._now_ms < self._last_round_ms + ROUND_GAP_MS:
+            self._plan_round()
+        else:
+            self._decide()
 
     def _plan_round(self) -> None:
         if not self._round_planned:

@@ -17,6 +17,7 @@ from scheduler.model import Snapshot
 from scheduler.plan import plan
 from scheduler.policies import POLICIES
 from tests.scheduler.make import (
+    NOW_S,
     model,
     request,
     service,
@@ -149,6 +150,18 @@ def test_a_round_is_decided_at_once_where_the_rules_say_so() -> None:
     }
     assert exact.policy_version == greedy.policy_version + "+flow"
     assert plan(exactly(crossed(), arcs=5)) == greedy
+
+
+def test_a_busy_worker_that_did_not_fail_is_waited_for() -> None:
+    """As the greedy way does; and not where the deadline leaves no time to wait."""
+    free = worker(1)
+    busy = worker(2, in_flight=1, service={model(): service(3_000.0, 4_000.0)})
+    again = request(1, attempts=1, tried=frozenset({worker_id(1)}))
+    for deadline_s, kept in ((600, 1), (7, 0)):
+        one = snapshot((replace(again, deadline_s=NOW_S + deadline_s),), (free, busy))
+        exact = plan(exactly(one))
+        assert len(exact.kept) == kept
+        assert (exact.assigned, exact.kept) == (plan(one).assigned, plan(one).kept)
 
 
 def test_without_or_tools_a_round_is_decided_by_the_greedy_way(

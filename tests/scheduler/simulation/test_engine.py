@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scheduler.model import Reason
 from scheduler.policies import POLICIES, Floats, OrderView, Policy
 from scheduler.policies.value import Value
 from scheduler.simulation.beliefs import Informed
-from scheduler.simulation.engine import Simulation, fails_on
+from scheduler.simulation.engine import ROUND_GAP_MS, Simulation, fails_on
 from scheduler.simulation.outcome import End
 from scheduler.simulation.scenario import GWEI, World
 from scheduler.simulation.workers import NEVER_MS, POOLS, SEGMENT_MS, Conduct, TrueService
@@ -143,12 +144,14 @@ def test_work_crosses_segments_at_their_speeds() -> None:
 
 
 def test_a_silent_worker_costs_a_lease_and_its_request_goes_to_another() -> None:
-    one = world(requests=40)
+    one = world(requests=40, demand=Demand(load=0.4, slack=(8.0, 20.0)))
     silent = replace(one.workers[0], failure=1.0, conduct=Conduct.SILENT)
-    outcome = run(replace(one, workers=(silent, *one.workers[1:])))
+    outcome = run(replace(one, workers=(silent, *one.workers[1:])), "edf")
     assert all(end.worker != silent.id for end in outcome.delivered)
     retried = [end for end in outcome.delivered if end.attempts_failed]
     assert retried
+    # The other workers are asked before it is asked again.
+    assert max(end.attempts_failed for end in outcome.ends) == 1
     for end in retried:
         assert end.leased_at_ms is not None
         assert end.first_leased_at_ms is not None
@@ -238,3 +241,27 @@ def test_a_policy_that_fails_is_replaced_and_counted() -> None:
     assert outcome.fallbacks == outcome.rounds - 1 > 0
     assert outcome.delivered
     assert run(one).fallbacks == 0
+
+
+class Watching(Value):
+    """Remembers when its rounds were."""
+
+    __slots__ = ("rounds_s",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        object.__setattr__(self, "rounds_s", [])
+
+    def scores(self, view: OrderView) -> Floats:
+        self.rounds_s.append(view.now_s)
+        return super().scores(view)
+
+
+def test_rounds_are_at_blocks_and_otherwise_apart() -> None:
+    one = world(requests=200, demand=Demand(load=3.0, noise_sigma=0.0, fee_sigma=0.0))
+    policy = Watching()
+    outcome = Simulation(one, policy, Informed(0.1)).run()
+    assert 50 < len(policy.rounds_s) <= len(one.base_fees_wei) + outcome.dispatches
+    for before_s, after_s in pairwise(policy.rounds_s):
+        at_block = (after_s - START_S) % (one.block_ms / 1000) == 0
+        assert at_block or after_s - before_s >= ROUND_GAP_MS / 1000 - 1e-6

@@ -37,7 +37,7 @@ def quiet(_: str) -> None:
 @pytest.fixture(scope="module")
 def measured() -> list[Measured]:
     cells = all_cells(requests=20)
-    return measure([(cells[0], 3), (cells[-1], 2)], Recordings(), 2, quiet)
+    return measure([(cells[0], 3), (cells[3], 2)], Recordings(), 2, quiet)
 
 
 def with_ratio(one: Measured, policy: str, ratio: float, **changes: Any) -> Measured:
@@ -107,6 +107,9 @@ def test_a_missed_target_is_named(measured: list[Measured]) -> None:
         with pytest.raises(PolicyTargetMissed, match=words) as raised:
             check_targets(report(bad, SOURCE))
         assert raised.value.exit_code == ExitCode.NOT_AS_PROMISED
+    # Other settings than the daemon's own are shown and not judged.
+    shown = Measured(replace(good[1].cell, defaults=False), 2, good[1].figures)
+    check_targets(report([good[0], with_ratio(shown, "weighted-raw", 0.995)], SOURCE))
     # A harder cell has no target of value of its own.
     check_targets(report([good[0], with_ratio(good[1], DEFAULT.name, 0.9)], SOURCE))
     assert harder.cell.target is False

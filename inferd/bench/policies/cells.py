@@ -31,6 +31,8 @@ class Cell:
     fees: Fees = Fees.RECORDED
     target: bool = False
     """Whether the target of the value is judged on it."""
+    defaults: bool = True
+    """Whether its settings are the daemon's own: no other is judged on anything."""
 
     @property
     def name(self) -> str:
@@ -71,6 +73,9 @@ def all_cells(requests: int) -> tuple[Cell, ...]:
     ]
     loaded = [
         Cell(replace(heavy, name="load 3, 2 s blocks", block_ms=2_000)),
-        Cell(replace(heavy, name="load 3, wait 60 s", rules=replace(heavy.rules, max_wait_s=60))),
+        Cell(
+            replace(heavy, name="load 3, wait 60 s", rules=replace(heavy.rules, max_wait_s=60)),
+            defaults=False,
+        ),
     ]
     return (*target, *pools, *blocks, spikes, *others, *loaded)

@@ -16,7 +16,7 @@ BASELINE = "weighted-raw"
 VALUE_TARGET = 0.97
 """Of value / bound, in each target cell."""
 PAIRED_TARGET = -0.01
-"""Of the lower end of the interval of value ratio - the baseline's, in every cell."""
+"""Of the lower end of the interval of value ratio - the baseline's, in every judged cell."""
 
 LOSS = 0.001
 """Of value / bound: less is no loss worth a line."""
@@ -56,6 +56,7 @@ def report(measured: Sequence[Measured], source: Mapping[str, Any]) -> dict[str,
             {
                 "name": one.cell.name,
                 "target": one.cell.target,
+                "judged": one.cell.defaults,
                 "seeds": one.seeds,
                 "requests": one.cell.setting.requests,
                 "load": one.cell.setting.demand.load,
@@ -143,7 +144,7 @@ def _targets(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         worst = of(ours[where])
         return {"what": what, "worst": worst, "where": where, "met": worst >= least}
 
-    everywhere = list(ours)
+    everywhere = [cell["name"] for cell in found["cells"] if cell["judged"]]
     return [
         judge(
             f"value / bound at least {VALUE_TARGET}",

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler import flow
 from scheduler.admission import Admission
 from scheduler.cells import Cells
 from scheduler.gate import Gate
@@ -45,6 +46,8 @@ class Assignments:
 
     taken: list[tuple[int, int, int, float, float]] = field(default_factory=list)
     """Row, rank of the worker, its slots that were taken already, mean and p90 in ms."""
+    exact: bool = False
+    """Whether all was decided at once, by minimum-cost flow."""
     waiting: dict[int, int] = field(default_factory=dict)
     """Requests kept for a busy worker that has not failed on them, and how many have."""
 
@@ -111,9 +114,17 @@ class Assigner:
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
 
-    def run(self, ranking: Ints) -> Assignments:
-        """Serves the requests in that order. Raises InvalidKeys."""
+    def run(self, ranking: Ints, flow_arcs: int = 0) -> Assignments:
+        """Serves the requests in that order. Raises InvalidKeys.
+
+        Exactly where nothing limits or splits the round, nothing is drawn, and a flow takes at most
+        so many arcs (`scheduler.flow`).
+        """
         self._count_open_seats()
+        if flow_arcs and self._is_plain():
+            exact = self._exact(ranking, flow_arcs)
+            if exact is not None:
+                return exact
         result = Assignments()
         ranking = ranking[self._budget_ms[ranking] > self._hopeless[self._group[ranking]]]
         for first in range(0, len(ranking), _CHUNK):
@@ -145,9 +156,7 @@ class Assigner:
                 continue
             if risk and gate is not None and not gate.may_go(row):
                 continue
-            group = self._groups[arm].get(name)
-            if group is None:
-                group = self._groups[arm][name] = self._open(name, arm)
+            group = self._group_of(name, arm)
             if tried:
                 at = self._retry(row, name, group, budget_ms, sampled[arm], result)
             elif sampled[arm]:
@@ -214,6 +223,67 @@ class Assigner:
         group = self._group[rows]
         held = least_ms[group] <= self._budget_ms[rows]
         return rows[held], count[group[held]]
+
+    def _exact(self, ranking: Ints, max_arcs: int) -> Assignments | None:
+        """All at once; None if that takes more arcs, or OR-tools is not there."""
+        rows: list[int] = ranking[
+            self._budget_ms[ranking] > self._hopeless[self._group[ranking]]
+        ].tolist()
+        if 2 * len(rows) > max_arcs or not flow.available():
+            return None
+        result = Assignments(exact=True)
+        works: list[dict[int, float]] = []
+        loads: dict[int, list[float]] = {}
+        arcs = 2 * len(rows)
+        for row in rows:
+            name, budget_ms = int(self._group[row]), int(self._budget_ms[row])
+            group = self._group_of(name)
+            works.append(self._works(row, name, group, budget_ms, result))
+            for rank in works[-1]:
+                if rank not in loads:
+                    loads[rank] = group.kind.loads.ahead(rank, self._used[rank])
+                arcs += len(loads[rank])
+            if arcs > max_arcs:
+                return None
+        chosen = flow.assign(works, loads, max_arcs)
+        if chosen is None:
+            return None
+        for row, given in zip(rows, chosen, strict=True):
+            if given is not None:
+                group = self._group_of(int(self._group[row]))
+                self._take(group, group.kind.loads.local((given,))[0], row, result)
+        return result
+
+    def _works(
+        self, row: int, name: int, group: Group, budget_ms: int, result: Assignments
+    ) -> dict[int, float]:
+        """By rank, the work of a request where it could be served; where it was not tried yet, if
+        there are such workers or one is worth waiting for."""
+        if not self._tried[row]:
+            return group.works(budget_ms, ())
+        failed = self._request(row).tried
+        tried = self._workers.ranks(failed)
+        untried = group.works(budget_ms, tried)
+        if untried:
+            return untried
+        if self._worth_waiting(name, group.kind, budget_ms, tried):
+            result.waiting[row] = len(failed)
+            return {}
+        return group.works(budget_ms, ())
+
+    def _is_plain(self) -> bool:
+        return (
+            self._gate is None
+            and self._caps is None
+            and len(self._policies) == 1
+            and not self._policies[0].sampled
+        )
+
+    def _group_of(self, name: int, arm: int = 0) -> Group:
+        group = self._groups[arm].get(name)
+        if group is None:
+            group = self._groups[arm][name] = self._open(name, arm)
+        return group
 
     def _take(self, group: Group, at: int, row: int, result: Assignments) -> None:
         rank = group.rank[at]

@@ -51,6 +51,7 @@ class Plan:
     block: Block
     policy: str
     policy_version: str
+    """Ends with `+flow` where the round was decided by minimum-cost flow (`scheduler.flow`)."""
     assigned: DecisionRows
     kept: DecisionRows
     refused: DecisionRows

@@ -176,6 +176,8 @@ class Rules:
     priority_fee_wei: int = 0
     """Tip per gas that posts are expected to pay."""
     limits: Limits = NO_LIMITS
+    flow_arcs: int = 0
+    """Up to how many arcs a round is decided exactly, by minimum-cost flow; 0 = never."""
 
 
 @dataclass(frozen=True, slots=True)

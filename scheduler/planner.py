@@ -131,7 +131,7 @@ class Planner:
             gate=limited.gate,
             caps=caps_of(workers, moment.rules.limits.probation),
         )
-        given = assigner.run(limited.order(ranked))
+        given = assigner.run(limited.order(ranked), moment.rules.flow_arcs)
         limited.keep(assigner, self._reasons(admission, admission.admitted, given), given)
         return self._plan(moment, policy, cover, admission, scores, given, limited)
 
@@ -174,7 +174,7 @@ class Planner:
         return Plan(
             moment.block,
             policy.name,
-            policy.version,
+            policy.version + ("+flow" if given.exact else ""),
             self._assigned(admission, assigned, score, moment, context, given),
             DecisionRows(
                 self._table.request[slots[kept]], reasons[kept], context, kept_raw, news=news

@@ -110,18 +110,22 @@ class Loads:
     def reserve(self, rank: int, used: int, *, full: bool) -> None:
         """`used` slots of that worker are taken now."""
         local = self._local.get(rank)
-        if local is None:
-            return
+        if local is not None:
+            self.load[local] = np.inf if full else self._load_of(local, used)
+
+    def ahead(self, rank: int, used: int) -> list[float]:
+        """The worker's loads for each of its free slots in turn, `used` being taken now."""
+        local = self._local[rank]
+        return [self._load_of(local, level) for level in range(used, int(self.slots[local]))]
+
+    def _load_of(self, local: int, used: int) -> float:
         level = used - self._start[local]
-        if full:
-            self.load[local] = np.inf
-        elif level < _LEVELS:
-            self.load[local] = self._ahead[level][local]
-        else:
-            view, one = self._view, slice(local, local + 1)
-            alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
-            load = self._policy.load(alone, np.array([used], np.int64))
-            self.load[local] = _checked(load, 1, self._policy)[0]
+        if level < len(self._ahead):
+            return self._ahead[level][local]
+        view, one = self._view, slice(local, local + 1)
+        alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
+        load = self._policy.load(alone, np.array([used], np.int64))
+        return float(_checked(load, 1, self._policy)[0])
 
     def local(self, ranks: Collection[int]) -> list[int]:
         """Where those of the workers are that are among the seats."""
@@ -204,6 +208,12 @@ class Group:
                 left.pop()
             suitable = np.array(sorted(chosen), np.int64)
         return int(suitable[keys[suitable].argmin()]) if len(suitable) else NOBODY
+
+    def works(self, budget_ms: int, tried: Collection[int]) -> dict[int, float]:
+        """By rank, the work on each suitable seat that is not among those ranks."""
+        suitable = np.flatnonzero(self._suitable(budget_ms, tried, None) < np.inf)
+        works: list[float] = self._work[suitable].tolist()
+        return dict(zip((self.rank[at] for at in suitable.tolist()), works, strict=True))
 
     def _suitable(self, budget_ms: int, tried: Collection[int], barred: Barred) -> Floats:
         keys = np.multiply(self._work, self._load, out=self._buffer)

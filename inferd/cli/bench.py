@@ -1,4 +1,4 @@
-"""`inferd bench ...`: what contracts and posting cost, how fast and how right the engines are."""
+"""`inferd bench ...`: what contracts, posting and policies cost or earn, how fast the rest is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Table
 from inferd.bench.gas import FIGURES, check_budget, measure
 from inferd.cli.bench_index import index_command
 from inferd.cli.bench_limits import limits_command
+from inferd.cli.bench_policies import policies_command
 from inferd.cli.bench_posting import posting_command
 from inferd.cli.bench_predictions import predictions_command
 from inferd.cli.bench_round import round_command
@@ -18,7 +19,8 @@ from inferd.cli.session import JsonOption, run_async
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure what contracts and posting cost, how fast and how right the engines are.\n\n"
+        help="Measure what contracts, posting and policies cost or earn, and how fast and right"
+        " the rest is.\n\n"
         "Example: inferd bench gas",
         rich_markup_mode="rich",
     )
@@ -28,6 +30,7 @@ def register(app: typer.Typer) -> None:
     bench.command("posting")(posting_command)
     bench.command("round")(round_command)
     bench.command("limits")(limits_command)
+    bench.command("policies")(policies_command)
     app.add_typer(bench, name="bench")
 
 

@@ -200,6 +200,7 @@ class Session:
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
                 limits=limits_of(settings.limits, settings.tenants),
+                flow_arcs=scheduling.flow_arcs,
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,

@@ -83,8 +83,12 @@ class SchedulingSettings(_Section):
     policy_budget_ms: int = Field(200, ge=1, le=60_000)
     """What a policy of an installed package may take of one round; if it is later, the round goes
     by `least-requests`."""
-    max_wait_s: int = Field(60, ge=1)
-    """The wait after which a request goes before all that have waited less, whatever they pay."""
+    max_wait_s: int = Field(300, ge=1)
+    """The wait after which a request goes before all that have waited less, whatever they pay.
+    Where more is asked than can be served, a short one costs much of what could be earned."""
+    flow_arcs: int = Field(0, ge=0)
+    """Up to how many arcs (requests times free slots, roughly) a round is decided exactly, by
+    minimum-cost flow; 0 = never. 5000 take some 10 ms, and the extra `flow`."""
     inclusion_s: float = Field(3.0, gt=0)
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)

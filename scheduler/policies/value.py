@@ -5,7 +5,8 @@
     base     = 1/2 + sign(boosted) * log2(1 + |boosted|) / (2 * 384)            in (0, 1)
 
 Highest density first is the greedy of the knapsack relaxation. What has little slack is now or
-never, what has much can still be served later at the same value: hence the boost. The logarithm
+never, what has much can still be served later at the same value: hence the boost, whose size and
+scale are the best of those tried in the simulator (docs/benchmarks.md). The logarithm
 keeps the order and needs no scale: 2**384 is above any density of a 256-bit fee.
 
 In bands of age. The longest wait: with W = max_wait_s and A the requests pending at t or submitted
@@ -21,18 +22,20 @@ import numpy as np
 
 from scheduler.policies.aging import banded
 from scheduler.policies.choices import EarliestCompletion
-from scheduler.policies.protocol import Floats, OrderView
+from scheduler.policies.protocol import Floats, OrderView, SeatsView
 
 _OCTAVES = 384.0
+_LEAST_SUCCESS = 0.05
+"""A worker whose success nobody can promise counts as twenty times as slow, not as never done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value(EarliestCompletion):
     """Raises ValueError if the boost is negative or its scale is not positive."""
 
-    slack_boost: float = 1.0
+    slack_boost: float = 8.0
     """How much more a request without slack counts; 1 = twice as much."""
-    slack_scale_s: float = 10.0
+    slack_scale_s: float = 7.0
     """The slack at which the boost has fallen to 37 %."""
 
     def __post_init__(self) -> None:
@@ -46,6 +49,11 @@ class Value(EarliestCompletion):
     @property
     def version(self) -> str:
         return f"1:{self.slack_boost:g}/{self.slack_scale_s:g}"
+
+    def work(self, seats: SeatsView) -> Floats:
+        """The time until a valid result, the attempts that fail included: mean / success."""
+        work: Floats = seats.mean_ms / np.maximum(seats.success_lower, _LEAST_SUCCESS)
+        return work
 
     def scores(self, view: OrderView) -> Floats:
         net_wei = view.fee_wei * view.success_lower - view.gas_cost_wei

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scheduler.policies import POLICIES, OrderView, policy_named
 from scheduler.policies.balanced import Balanced
 from scheduler.policies.orders import WeightedRaw
 from scheduler.policies.value import Value
-from tests.scheduler.make import ETH, NOW_S, model, request, service, snapshot, worker
+from tests.scheduler.make import ETH, NOW_S, model, request, service, snapshot, worker, worker_id
 
 
 def _view(fees_wei, wait_s=0.0, slack_s=1_000.0, window=(), **changes: Any) -> OrderView:
@@ -175,3 +176,17 @@ def test_fifo_and_edf():
 def test_an_unknown_policy_is_named_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'best'.*balanced, edf, fee-first, .*value"):
         policy_named("best")
+
+
+def test_value_takes_the_worker_with_the_soonest_valid_result() -> None:
+    """Who fails every second time is slower than who takes half as long again."""
+    flaky = worker(1, service={model(): replace(service(1_000.0), success_lower=0.5)})
+    steady = worker(2, service={model(): service(1_500.0)})
+    hopeless = worker(3, service={model(): replace(service(1_000.0), success_lower=0.0)})
+    asked = (request(1),)
+    assert plan(snapshot(asked, (flaky, steady))).assigned[0].worker == worker_id(2)
+    assert plan(snapshot(asked, (flaky, steady)), POLICIES["edf"]).assigned[0].worker == (
+        worker_id(1)
+    )
+    assert plan(snapshot(asked, (flaky, hopeless))).assigned[0].worker == worker_id(1)
+    assert plan(snapshot(asked, (hopeless,))).assigned[0].worker == worker_id(3)

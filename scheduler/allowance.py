@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Limits:
 
     quota: Quota = Quota()
     """Of tenants without a quota of their own."""
-    quotas: Mapping[bytes, Quota] = field(default_factory=lambda: MappingProxyType({}))
+    quotas: Mapping[bytes, Quota] = field(default_factory=dict)
     """By the tenant's address."""
     fair_quantum_tokens: float = 0.0
     """What a tenant of weight 1 takes in its turn; 0 = the policy's order alone."""
@@ -91,7 +90,7 @@ class Budget:
 class Taken:
     """What was taken before the round."""
 
-    uses: Mapping[bytes, Use] = field(default_factory=lambda: MappingProxyType({}))
+    uses: Mapping[bytes, Use] = field(default_factory=dict)
     """By the tenant's address; whoever is not there has taken nothing."""
     budgets: tuple[Budget, ...] = ()
 

@@ -25,7 +25,7 @@ from scheduler.policies.choices import EarliestCompletion
 from scheduler.policies.protocol import Floats, OrderView, SeatsView
 
 _OCTAVES = 384.0
-_LEAST_SUCCESS = 0.05
+LEAST_SUCCESS = 0.05
 """A worker whose success nobody can promise counts as twenty times as slow, not as never done."""
 
 
@@ -52,7 +52,7 @@ class Value(EarliestCompletion):
 
     def work(self, seats: SeatsView) -> Floats:
         """The time until a valid result, the attempts that fail included: mean / success."""
-        work: Floats = seats.mean_ms / np.maximum(seats.success_lower, _LEAST_SUCCESS)
+        work: Floats = seats.mean_ms / np.maximum(seats.success_lower, LEAST_SUCCESS)
         return work
 
     def scores(self, view: OrderView) -> Floats:

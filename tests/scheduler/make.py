@@ -94,7 +94,8 @@ def p90_of(estimate: ServiceEstimate, one: PendingRequest | None = None) -> floa
     kind = kind_codes(np.array([0]), np.array([one.tokens_mean]), np.array([one.tokens_sigma]))
     mean = mean_ms(np.array([estimate.base_ms]), np.array([estimate.per_token_ms]), tokens_of(kind))
     sigma = int(sigma_class_of(kind)[0]) / PER_SIGMA
-    return float(p90_ms(mean, p90_factors(np.array([estimate.sigma]), sigma))[0])
+    factors = p90_factors(np.array([estimate.sigma]), sigma) * estimate.p90_factor
+    return float(p90_ms(mean, factors)[0])
 
 
 def worker(number: int = 1, **changes: Any) -> WorkerView:

@@ -7,10 +7,12 @@ from math import ceil, exp, inf, log2, sqrt
 from scheduler.decision import Decision, Plan
 from scheduler.kinds import MAX_SERVICE_MS, MIN_SERVICE_MS, PER_OCTAVE, PER_SIGMA, Z90
 from scheduler.model import ModelId, PendingRequest, RequestKey, Snapshot, WorkerId, WorkerView
+from scheduler.policies.value import LEAST_SUCCESS
 
 
 def scan(snapshot: Snapshot, plan: Plan) -> dict[RequestKey, WorkerId]:
-    """Who gets what, in the plan's order, by the rule of earliest predicted completion."""
+    """Who gets what by policy `value`, in the plan's order: the least predicted time until a valid
+    result."""
     requests = {request.key: request for request in snapshot.requests}
     waiting: list[Decision] = [*plan.assigned, *(one for one in plan.kept if one.score is not None)]
     waiting.sort(key=lambda one: (-(one.score or 0.0), one.key))
@@ -41,12 +43,15 @@ def _best(
             or view.memory_mb < request.memory_mb
         ):
             continue
+        estimate = view.service[request.model]
         mean_ms = _mean_ms(view, request.model, tokens)
-        s = min(sqrt(view.service[request.model].sigma ** 2 + sigma**2), Z90)
-        completion_ms = mean_ms * ((view.slots + taken) / view.slots)
-        in_time = mean_ms * round(exp(Z90 * s - s * s / 2), 9) <= budget_ms
-        if in_time and completion_ms < least_ms:
-            best, least_ms = view.id, completion_ms
+        s = min(sqrt(estimate.sigma**2 + sigma**2), Z90)
+        work_ms = mean_ms / max(estimate.success_lower, LEAST_SUCCESS)
+        until_valid_ms = work_ms * ((view.slots + taken) / view.slots)
+        law = round(exp(Z90 * s - s * s / 2), 9)
+        in_time = mean_ms * (law * estimate.p90_factor) <= budget_ms
+        if in_time and until_valid_ms < least_ms:
+            best, least_ms = view.id, until_valid_ms
     return best
 
 

@@ -1,11 +1,12 @@
 """What a decision commits to on chain: its canonical leaf, and the Merkle tree over leaves.
 
-**Encoding, version 1.** The bytes of a decision are, one after another:
+**Encoding, version 2.** The bytes of a decision are, one after another:
 
-    bytes    "inferd.decision" and one byte, the version (1)
-    uint     block number          uint  key.id
-    bytes    block hash            bytes key.commitment
-    text     policy                text  reason
+    bytes    "inferd.decision" and one byte, the version (2)
+    uint     block number          bytes block hash         uint base fee of the block, wei
+    text     policy                text  its version
+    optional digest of the round's recorded snapshot (bytes), see `scheduler.recording`
+    uint     key.id                bytes key.commitment     text reason
     optional worker (bytes), score (number), lease_ms (number)
     uint     number of inputs, then each as text (its name) and value, sorted by the name's UTF-8
 
@@ -16,11 +17,15 @@
     number   whole:  0x69 ("i"), sign 0x00 or 0x01 (negative), magnitude as `bytes`, shortest form
              other:  0x66 ("f") and the 8 bytes of the IEEE 754 double, big endian
 
+The inputs are the numbers that decided, among them how many workers were considered (`registered`,
+`available`, `tried`) and the price of gas; the snapshot has each of those workers with what was
+predicted of it.
+
 A number is encoded by its value, never by how it is written: 2, 2.0 and "2e0" in JSON are the
-same leaf (so is -0.0 and 0), and a double that is not whole has one form. NaN and infinities have
-none and are refused. Every part has a fixed or a stated length, so two decisions have the same
-bytes only if all the fields above are equal. The sentence is left out: it words the reason and
-inputs, and may be worded better later without breaking old proofs.
+same leaf (so is -0.0 and 0, and true and 1), and a double that is not whole has one form. NaN and
+infinities have none and are refused. Every part has a fixed or a stated length, so two decisions
+have the same bytes only if all the fields above are equal. The sentence is left out: it words the
+reason and inputs, and may be worded better later without breaking old proofs.
 
 **Leaves and tree.** leaf = keccak256(keccak256(encoding)); node = keccak256(smaller child ++
 larger child). Leaves are sorted, so the root depends on the set of decisions only; a node without
@@ -34,25 +39,55 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 from eth_utils.crypto import keccak
 
-from scheduler.model import Block, Decision, Plan
+from scheduler.decision import Decision, Plan
 
-VERSION = 1
+VERSION = 2
 EMPTY_ROOT = bytes(32)
 _DOMAIN = b"inferd.decision"
 
 
-def encode(decision: Decision, block: Block, policy: str) -> bytes:
-    """The canonical bytes of a decision made at that block by that policy."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is the same for all decisions of a round."""
+
+    block_number: int
+    block_hash: bytes
+    base_fee_wei: int
+    policy: str
+    policy_version: str
+    snapshot_digest: bytes | None = None
+    """Of the round's recorded snapshot; None where none was recorded."""
+
+
+def origin_of(plan: Plan, snapshot_digest: bytes | None = None) -> Origin:
+    """Where a plan's decisions come from."""
+    block = plan.block
+    return Origin(
+        block.number,
+        block.hash,
+        block.base_fee_wei,
+        plan.policy,
+        plan.policy_version,
+        snapshot_digest,
+    )
+
+
+def encode(decision: Decision, origin: Origin) -> bytes:
+    """The canonical bytes of a decision."""
     parts = [
         _DOMAIN,
         bytes([VERSION]),
-        _uint(block.number),
-        _bytes(block.hash),
-        _text(policy),
+        _uint(origin.block_number),
+        _bytes(origin.block_hash),
+        _uint(origin.base_fee_wei),
+        _text(origin.policy),
+        _text(origin.policy_version),
+        b"\0" if origin.snapshot_digest is None else b"\1" + _bytes(origin.snapshot_digest),
         _uint(decision.key.id),
         _bytes(decision.key.commitment),
         _text(str(decision.reason)),
@@ -64,15 +99,9 @@ def encode(decision: Decision, block: Block, policy: str) -> bytes:
     return b"".join(parts)
 
 
-def leaf(decision: Decision, block: Block, policy: str) -> bytes:
+def leaf(decision: Decision, origin: Origin) -> bytes:
     """The decision's leaf, 32 bytes."""
-    return keccak(keccak(encode(decision, block, policy)))
-
-
-def plan_leaves(plan: Plan) -> list[bytes]:
-    """The leaves of all of a plan's decisions: assigned, kept, refused."""
-    decisions = (*plan.assigned, *plan.kept, *plan.refused)
-    return [leaf(decision, plan.block, plan.policy) for decision in decisions]
+    return keccak(keccak(encode(decision, origin)))
 
 
 def merkle_root(leaves: Sequence[bytes]) -> bytes:

@@ -1,54 +1,47 @@
 """When results are posted, and which ones: never at a loss, never too late if it can be helped.
 
-The rule is that of the TCP acknowledgement problem: wait until the delay that has accumulated
-costs as much as the fixed part of a transaction, which is at most twice the cost of the best choice
-in hindsight at a constant gas price (Dooly, Goldman, Scott, "TCP dynamic acknowledgment delay",
-STOC 1998). When gas is cheap the fixed cost is small and single results go almost at once.
-
-    post when   sum over ready results of age_s * delay_price  >=  fixed_gas * gas price
+    post when   another block of waiting costs more than it saves (`scheduler.worth`)
     or          a deadline is nearer than guard_s and a block interval, or than two intervals
-    or          the batch is full (max_results, max_gas)
+    or          the batch is full (max_results, max_gas, the block's gas limit, EIP-7825)
     or          a result must travel alone: it goes at once, by itself
 
-Only results that pay for the gas they add count, in the sum as in the batch: one that does not
-would press for a post each time and never leave. With those, and without the workers whose results
-together do not pay for their group, every result added makes a batch more profitable; what remains
-to be checked is the fixed part.
+When gas is cheap the fixed cost is small and single results go almost at once.
+
+Only results that pay for the gas they add count, in the sum as in the batch (`scheduler.packing`):
+one that does not would press for a post each time and never leave. What a result adds depends on
+its delivery, and includes the call that the operator makes of a contract afterwards. With those,
+and without the workers whose results together do not pay for their group, every result added makes
+a batch more profitable; what remains to be checked is the fixed part.
 
 Decisions are made once a block, and what is posted now is mined in the next one. So a result waits
 only while the block after the next is within its deadline, and one whose deadline the next block
 will miss is left out for good: it would be skipped on chain, and its gas wasted.
 
-The gas price is the base fee of the block plus the tip; of two results for one request only one is
-taken.
+The gas price is the base fee of the next block, which the head determines exactly, plus the tip. A
+transaction that the next block does not take must not be priced out before the first deadline in
+it, nor ever be mined at a loss: its fee cap is what the base fee can reach by that deadline, within
+what the batch earns and what the operator allows. Of two results for one request only one is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
 from scheduler.model import (
     PostingDecision,
     PostingSnapshot,
     PostReason,
     ReadyResult,
-    RequestKey,
     WorkerId,
 )
+from scheduler.packing import Packing
 from scheduler.words import count, eth
+from scheduler.worth import Worth, weigh
 
-
-class _Sorted(NamedTuple):
-    """The ready results: those that may be posted, and how many may not and why."""
-
-    together: list[ReadyResult]
-    """May share a transaction and pay for what they add to it."""
-    alone: list[ReadyResult]
-    """Must travel alone and pay for a transaction of their own."""
-    duplicates: int
-    unprofitable: int
+_MOST_RISES = 60
+"""Blocks after which any fee cap is reached: 1.125^60 is more than a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +49,54 @@ class _Posting:
     """The figures of one decision."""
 
     snapshot: PostingSnapshot
-    price_wei: int
+    packing: Packing
     now_s: float
     urgent_until_s: float
     """Whose deadline is before this goes now."""
     in_time: tuple[ReadyResult, ...]
     too_late: tuple[ReadyResult, ...]
-    max_gas: int
     inputs: dict[str, int | float | str]
 
-    def cost_wei(self, groups: int, results: int) -> int:
-        return self.snapshot.gas.of(groups, results) * self.price_wei
-
     def wait(self, reason: PostReason, sentence: str) -> PostingDecision:
-        return PostingDecision(reason, sentence, (), 0, 0, 0, self.too_late, self.inputs)
+        return PostingDecision(
+            reason, sentence, (), 0, 0, 0, too_late=self.too_late, inputs=self.inputs
+        )
 
     def post(self, reason: PostReason, why: str, results: Sequence[ReadyResult]) -> PostingDecision:
+        packing = self.packing
         groups = len({result.worker for result in results})
-        cost_wei = self.cost_wei(groups, len(results))
+        cost_wei, later_wei = packing.cost_wei(results), packing.later_wei(results)
         revenue_wei = sum(result.revenue_wei for result in results)
+        calls = f", and the calls of contracts {eth(later_wei)}" if later_wei else ""
         return PostingDecision(
             reason,
             f"{count(len(results), 'result')} of {count(groups, 'worker')}: {why}; the post earns "
-            f"{eth(revenue_wei)} and costs {eth(cost_wei)} of gas.",
+            f"{eth(revenue_wei)} and costs {eth(cost_wei)} of gas{calls}.",
             tuple(results),
-            self.snapshot.gas.of(groups, len(results)),
+            packing.gas_of(results),
             cost_wei,
             revenue_wei,
+            later_wei,
+            self._fee_cap_wei(results, revenue_wei - later_wei),
             self.too_late,
             self.inputs,
         )
+
+    def _fee_cap_wei(self, results: Sequence[ReadyResult], earned_wei: int) -> int:
+        rules, block = self.snapshot.rules, self.snapshot.block
+        left_s = min(result.deadline_s for result in results) - block.timestamp_s
+        interval_s = self.snapshot.block_interval_s
+        # One rise more than there are before the last block in time: the head may be replaced.
+        rises = min(int(left_s / interval_s), _MOST_RISES) if interval_s > 0 else _MOST_RISES
+        reached_wei = base_fee_bound(block.base_fee_wei, rises) + rules.priority_fee_wei
+        break_even_wei = earned_wei // self.packing.gas_of(results)
+        return min(reached_wei, break_even_wei, rules.max_fee_per_gas_wei)
 
 
 def decide(snapshot: PostingSnapshot) -> PostingDecision:
     """Which results to post in the next transaction, or why to wait."""
     rules, posting = snapshot.rules, _posting(snapshot)
-    price_wei, inputs = posting.price_wei, posting.inputs
+    price_wei, inputs = posting.packing.price_wei, posting.inputs
     if not snapshot.ready:
         return posting.wait(PostReason.NOTHING_READY, "No result is ready.")
     if price_wei > rules.max_fee_per_gas_wei:
@@ -100,7 +105,7 @@ def decide(snapshot: PostingSnapshot) -> PostingDecision:
             f"Gas costs {price_wei} wei; the cap is {rules.max_fee_per_gas_wei} wei.",
         )
 
-    ready = _sort_out(posting)
+    ready = posting.packing.sort_out(posting.in_time)
     inputs["duplicates"] = ready.duplicates
     inputs["unprofitable"] = ready.unprofitable
     if not ready.together and not ready.alone:
@@ -132,12 +137,16 @@ def _posting(snapshot: PostingSnapshot) -> _Posting:
     price_wei = block.base_fee_wei + rules.priority_fee_wei
     return _Posting(
         snapshot,
-        price_wei,
+        Packing(
+            snapshot.gas,
+            price_wei,
+            max_gas=min(rules.max_gas, block.gas_limit, MAX_TRANSACTION_GAS),
+            max_results=rules.max_results,
+        ),
         now_s,
         urgent_until_s=max(now_s + rules.guard_s, next_block_s) + interval_s,
         in_time=tuple(r for r in snapshot.ready if r.deadline_s >= next_block_s),
         too_late=tuple(too_late),
-        max_gas=min(rules.max_gas, block.gas_limit),
         inputs={
             "ready": len(snapshot.ready),
             "expired": expired,
@@ -148,78 +157,36 @@ def _posting(snapshot: PostingSnapshot) -> _Posting:
     )
 
 
-def _sort_out(posting: _Posting) -> _Sorted:
-    snapshot, alive = posting.snapshot, posting.in_time
-    # The best of several results for one request: what earns most, then what came first.
-    best: dict[RequestKey, ReadyResult] = {}
-    for result in sorted(alive, key=lambda r: (-r.revenue_wei, r.computed_at_s, r.worker)):
-        best.setdefault(result.key, result)
-    alone_cost_wei = posting.cost_wei(1, 1)
-    fits_alone = snapshot.gas.of(1, 1) <= posting.max_gas
-    alone = [
-        r
-        for r in best.values()
-        if not r.batchable and r.revenue_wei >= alone_cost_wei and fits_alone
-    ]
-    added_wei = snapshot.gas.per_result_gas * posting.price_wei
-    paying = [r for r in best.values() if r.batchable and r.revenue_wei >= added_wei]
-    losing = _losing_workers(posting, paying)
-    together = [r for r in paying if r.worker not in losing]
-    return _Sorted(
-        together,
-        alone,
-        duplicates=len(alive) - len(best),
-        unprofitable=len(best) - len(together) - len(alone),
-    )
-
-
-def _losing_workers(posting: _Posting, results: Iterable[ReadyResult]) -> set[WorkerId]:
-    """The workers whose results do not even pay for their own group in a batch."""
-    added_wei = posting.snapshot.gas.per_result_gas * posting.price_wei
-    group_wei = posting.snapshot.gas.per_group_gas * posting.price_wei
-    surplus_wei: dict[WorkerId, int] = {}
-    for result in results:
-        earned_wei = result.revenue_wei - added_wei
-        surplus_wei[result.worker] = surplus_wei.get(result.worker, 0) + earned_wei
-    return {worker for worker, earned_wei in surplus_wei.items() if earned_wei < group_wei}
-
-
 def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> PostingDecision:
-    snapshot, rules, now_s = posting.snapshot, posting.snapshot.rules, posting.now_s
+    packing, now_s = posting.packing, posting.now_s
     if not results:
         return posting.wait(PostReason.ACCUMULATING, "No result waits for a shared transaction.")
-    fixed_wei = snapshot.gas.fixed_gas * posting.price_wei
-    ages_ms = sum(max(0, int((now_s - r.computed_at_s) * 1000)) for r in results)
-    delay_wei = ages_ms * rules.delay_price_wei_per_s // 1000
+    urgent = {r for r in results if r.deadline_s < posting.urgent_until_s}
+    worth = weigh(posting.snapshot, results, min(packing.gas_of(results), packing.max_gas), now_s)
     nearest = min(results, key=_by_deadline)
-    posting.inputs["delay_cost_wei"] = delay_wei
-    posting.inputs["fixed_cost_wei"] = fixed_wei
+    posting.inputs["delay_cost_wei"] = worth.delay_wei
+    posting.inputs["fixed_cost_wei"] = worth.fixed_wei
+    posting.inputs["next_block_cost_wei"] = worth.next_block_wei
+    posting.inputs["expected_fall_wei"] = worth.fall_wei
     posting.inputs["nearest_deadline_s"] = nearest.deadline_s
 
-    urgent = {r for r in results if r.deadline_s < posting.urgent_until_s}
-    chosen = _fill(posting, sorted(results, key=lambda r: _first_then_richest(r, urgent)))
     if urgent:
         reason = PostReason.DEADLINE_NEAR
         left_s, urgent_s = nearest.deadline_s - now_s, posting.urgent_until_s - now_s
         why = f"a deadline is {left_s:.1f} s away, and what is nearer than {urgent_s:.1f} s goes"
-    elif delay_wei >= fixed_wei:
-        reason = PostReason.WORTH_IT
-        why = f"their delay has cost {eth(delay_wei)}, a transaction's fixed gas {eth(fixed_wei)}"
-    elif _is_full(posting, results):
+    elif worth.is_worth_it:
+        reason, why = PostReason.WORTH_IT, _why_worth_it(worth)
+    elif packing.is_full(results):
         reason = PostReason.BATCH_FULL
         why = f"{len(results)} wait and no more fit into one transaction"
     else:
-        return posting.wait(
-            PostReason.ACCUMULATING,
-            f"{count(len(results), 'result')} wait: their delay has cost {eth(delay_wei)} of the "
-            f"{eth(fixed_wei)} of fixed gas that makes a post worth it.",
-        )
-    if not _pays(posting, chosen):
+        return _accumulate(posting, len(results), worth)
+    chosen = packing.fill(sorted(results, key=lambda r: _first_then_richest(r, urgent)))
+    if not packing.pays(chosen):
         # Urgent results that earn little may have taken the places of those that carry the post.
-        alone_wei = posting.cost_wei(1, 1)
-        carrying = {r for r in urgent if r.revenue_wei >= alone_wei}
-        chosen = _fill(posting, sorted(results, key=lambda r: _first_then_richest(r, carrying)))
-    if not _pays(posting, chosen):
+        carrying = {r for r in urgent if packing.pays([r])}
+        chosen = packing.fill(sorted(results, key=lambda r: _first_then_richest(r, carrying)))
+    if not packing.pays(chosen):
         return posting.wait(
             PostReason.UNPROFITABLE,
             f"{why[0].upper()}{why[1:]}; but the {count(len(results), 'result')} earn "
@@ -228,38 +195,30 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
     return posting.post(reason, why, chosen)
 
 
-def _fill(posting: _Posting, ordered: Sequence[ReadyResult]) -> list[ReadyResult]:
-    """The longest batch in that order within the caps whose every group pays for itself."""
-    gas, max_results = posting.snapshot.gas, posting.snapshot.rules.max_results
-    candidates = list(ordered)
-    while True:
-        chosen: list[ReadyResult] = []
-        workers: set[WorkerId] = set()
-        for result in candidates:
-            if len(chosen) >= max_results:
-                break
-            groups = len(workers | {result.worker})
-            if gas.of(groups, len(chosen) + 1) <= posting.max_gas:
-                chosen.append(result)
-                workers.add(result.worker)
-        # The caps can cut a group down to less than it costs; without it there is room for others.
-        losing = _losing_workers(posting, chosen)
-        if not losing:
-            return chosen
-        candidates = [r for r in candidates if r.worker not in losing]
+def _why_worth_it(worth: Worth) -> str:
+    if worth.has_accumulated:
+        return (
+            f"their delay has cost {eth(worth.delay_wei)}, a transaction's fixed gas "
+            f"{eth(worth.fixed_wei)}"
+        )
+    return (
+        f"another block would cost {eth(worth.next_block_wei)}, more than a block does on average; "
+        f"their delay has cost {eth(worth.delay_wei)}"
+    )
 
 
-def _is_full(posting: _Posting, results: Sequence[ReadyResult]) -> bool:
-    """Whether one more result would not fit beside these, in count or in gas."""
-    groups = len({result.worker for result in results})
-    one_more = posting.snapshot.gas.of(groups, len(results) + 1)
-    return len(results) >= posting.snapshot.rules.max_results or one_more > posting.max_gas
-
-
-def _pays(posting: _Posting, results: Sequence[ReadyResult]) -> bool:
-    groups = len({result.worker for result in results})
-    revenue_wei = sum(result.revenue_wei for result in results)
-    return bool(results) and revenue_wei >= posting.cost_wei(groups, len(results))
+def _accumulate(posting: _Posting, results: int, worth: Worth) -> PostingDecision:
+    so_far = (
+        f"{count(results, 'result')} wait: their delay has cost {eth(worth.delay_wei)} of the "
+        f"{eth(worth.fixed_wei)} of fixed gas that makes a post worth it"
+    )
+    if worth.awaits_fall:
+        return posting.wait(
+            PostReason.FEE_FALLING,
+            f"{so_far}, and with the next block gas is expected to get {eth(worth.fall_wei)} "
+            "cheaper for them.",
+        )
+    return posting.wait(PostReason.ACCUMULATING, f"{so_far}.")
 
 
 def _by_deadline(result: ReadyResult) -> tuple[int, int, bytes, WorkerId]:

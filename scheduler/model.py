@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from scheduler.allowance import NO_LIMITS, NOTHING_TAKEN, Limits, Taken
+
 WorkerId = NewType("WorkerId", bytes)
 """The worker's signer address, 20 bytes."""
 ModelId = NewType("ModelId", bytes)
@@ -61,15 +63,35 @@ class PendingRequest:
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
     delivery_gas: int = 0
     """What its delivery takes beyond its share of a post."""
+    tokens_mean: float = 0.0
+    """Predicted mean of the tokens of its output; at most `max_tokens`."""
+    tokens_sigma: float = 0.0
+    """Their spread: the standard deviation of the logarithm of a log-normal law."""
+    charged: bool = False
+    """Whether its tenant's bucket paid for it before: it had a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceEstimate:
-    """How long one request of a model takes on a worker."""
+    """How long one request of a model takes on a worker, and how surely it ends well.
 
-    mean_ms: float
-    p90_ms: float
-    samples: int
+    mean_ms of a request = base_ms + per_token_ms * tokens_mean, + load_ms where the model is not
+    loaded; the law is log-normal with `sigma` (see `scheduler.kinds`).
+    """
+
+    base_ms: float
+    per_token_ms: float = 0.0
+    sigma: float = 0.0
+    """Standard deviation of the logarithm of the time, apart from the tokens' spread."""
+    samples: int = 0
+    success_lower: float = 1.0
+    """Lower confidence bound of the probability that a lease ends in a valid result."""
+    load_ms: float = 0.0
+    """What loading the model takes."""
+    ewma_ms: float = 0.0
+    """Peak-sensitive moving average of the latest service times; 0 = the mean is taken."""
+    p90_factor: float = 1.0
+    """What the law's 90 % quantile is multiplied by, as measured (see `scheduler.calibration`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +108,48 @@ class WorkerView:
     """What it serves; a model it does not serve is absent."""
     owned: bool
     """Whether its share of the fee is this operator's own money."""
+    loaded: frozenset[ModelId] | None = None
+    """The models that are in its memory now; None = all that it serves."""
+    stake_wei: int = 0
+    fees_in_hand_wei: int = 0
+    """Fees of the requests that it computes now."""
+
+
+class DeliveryKind(StrEnum):
+    """How a result reaches its requester."""
+
+    EVENT = "event"
+    STORED = "stored"
+    """Its digest stays in storage."""
+    CALLBACK = "callback"
+    """The post notes that a contract is to be called; the call is another transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class GasModel:
-    """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`."""
+    """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`, and of
+    each result what its delivery adds."""
 
     fixed_gas: int
     per_group_gas: int
     per_result_gas: int
+    per_stored_gas: int = 0
+    """What a result with delivery `STORED` takes beyond `per_result_gas`."""
+    per_callback_gas: int = 0
+    """The same of `CALLBACK`, without the call itself."""
 
-    def of(self, groups: int, results: int) -> int:
-        return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results
+    def of(self, groups: int, results: int, *, stored: int = 0, callbacks: int = 0) -> int:
+        """Of a post with so many groups and results; `stored` and `callbacks` are among these."""
+        extra = self.per_stored_gas * stored + self.per_callback_gas * callbacks
+        return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results + extra
+
+    def of_result(self, delivery: DeliveryKind) -> int:
+        """What one more result of a worker that is in the post already adds."""
+        if delivery is DeliveryKind.STORED:
+            return self.per_result_gas + self.per_stored_gas
+        if delivery is DeliveryKind.CALLBACK:
+            return self.per_result_gas + self.per_callback_gas
+        return self.per_result_gas
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +163,44 @@ class Rules:
     inclusion_s: float = 3.0
     """Time kept free between a computed result and its deadline, for the post to be mined."""
     gas_margin: float = 1.5
-    """How many times its expected share of gas a fee must cover."""
+    """How many times its expected share of gas a fee must cover at least."""
+    block_interval_s: float = 0.0
+    """How far apart the chain's blocks are; 0 = not known, and every horizon is one block."""
+    base_fee_quantiles_ppm: tuple[int, ...] = ()
+    """Measured quantile of base fee then / base fee now, in parts per million, `i + 1` blocks
+    ahead; a horizon beyond the last takes the last. Empty = not measured: the floor alone."""
     expected_batch: int = 1
     """Results per post that the fixed gas is shared by when a request is admitted."""
     max_attempts: int = 3
     """Leases after which a request is given up."""
     priority_fee_wei: int = 0
     """Tip per gas that posts are expected to pay."""
+    limits: Limits = NO_LIMITS
+    flow_arcs: int = 0
+    """Up to how many arcs a round is decided exactly, by minimum-cost flow; 0 = never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a round sees beside requests and workers."""
+
+    block: Block
+    now_s: float
+    gas: GasModel
+    rules: Rules
+    recent_fees_wei: tuple[int, ...] = ()
+    """Fees of the recent window, on which a fee's quantile is read."""
+    taken: Taken = NOTHING_TAKEN
+    """What of the limits was taken before."""
+
+    @property
+    def clock_s(self) -> float:
+        """The time all of a round's decisions are made at, seconds since the epoch.
+
+        Deadlines are chain time: a wall clock that lags behind the chain must not make one look
+        further away than it is.
+        """
+        return max(self.now_s, float(self.block.timestamp_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +214,15 @@ class Snapshot:
     gas: GasModel
     rules: Rules
     recent_fees_wei: tuple[int, ...] = ()
-    """Fees of the recent window, sorted, on which a fee's quantile is read."""
+    """Fees of the recent window, on which a fee's quantile is read."""
+    taken: Taken = NOTHING_TAKEN
+    """What of the limits was taken before."""
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(
+            self.block, self.now_s, self.gas, self.rules, self.recent_fees_wei, self.taken
+        )
 
 
 class Reason(StrEnum):
@@ -142,6 +233,10 @@ class Reason(StrEnum):
     NO_FREE_SLOT = "no_free_slot"
     NO_AVAILABLE_WORKER = "no_available_worker"
     GAS_TOO_DEAR_NOW = "gas_too_dear_now"
+    TENANT_IN_FLIGHT = "tenant_in_flight"
+    TENANT_RATE = "tenant_rate"
+    PROBATION_CAP = "probation_cap"
+    BUDGET_SPENT = "budget_spent"
     # refused: never served by this node
     EXPIRED = "expired"
     DEADLINE_INFEASIBLE = "deadline_infeasible"
@@ -154,28 +249,46 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """One request's outcome in one round, with the numbers that decided."""
+class Numbers:
+    """The numbers that decided on a request; None where one played no part."""
 
-    key: RequestKey
-    reason: Reason
-    sentence: str
-    worker: WorkerId | None = None
-    score: float | None = None
-    lease_ms: int | None = None
-    """For an assignment: how long the worker may take before the request goes to another."""
-    inputs: Mapping[str, int | float | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a round decided. Every request of the snapshot is in exactly one of the three."""
-
-    block: Block
-    policy: str
-    assigned: tuple[Decision, ...]
-    kept: tuple[Decision, ...]
-    refused: tuple[Decision, ...]
+    fee_wei: int | None = None
+    revenue_wei: int | None = None
+    """What it earns this operator."""
+    gas_need_wei: int | None = None
+    """What it would have to earn."""
+    gas_price_wei: int | None = None
+    margin_ppm: int | None = None
+    """How many times the expected gas it has to cover, in parts per million."""
+    delivery_gas: int | None = None
+    deadline_s: int | None = None
+    now_s: float | None = None
+    wait_s: float | None = None
+    budget_ms: int | None = None
+    """How long its computation may take: until the deadline, less the time for inclusion."""
+    inclusion_s: float | None = None
+    p90_ms: float | None = None
+    """Of the worker that was chosen, or of the fastest registered one."""
+    completion_ms: float | None = None
+    """When the chosen worker is expected to be done: its mean time under its load."""
+    registered: int | None = None
+    """Registered workers that could serve it."""
+    available: int | None = None
+    available_slots: int | None = None
+    owned_only: bool | None = None
+    """Whether only the operator's own workers make it worth its gas."""
+    attempts: int | None = None
+    max_attempts: int | None = None
+    tried: int | None = None
+    """Workers that failed on it."""
+    memory_mb: int | None = None
+    largest_memory_mb: int | None = None
+    limit: float | None = None
+    """The limit that was reached: tokens, requests or wei, as the reason says."""
+    used: float | None = None
+    """What of the limit is used."""
+    detail: str | None = None
+    """A name or an error in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +303,9 @@ class ReadyResult:
     deadline_s: int
     computed_at_s: float
     batchable: bool
+    delivery: DeliveryKind = DeliveryKind.EVENT
+    later_gas: int = 0
+    """What posting it makes the operator spend in another transaction: the call of a contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +330,15 @@ class PostingSnapshot:
     """All that a posting decision sees."""
 
     block: Block
+    """The head; its base fee is that of the block after it, in which a post made now is mined."""
     now_s: float
     ready: tuple[ReadyResult, ...]
     gas: GasModel
     rules: PostingRules
     block_interval_s: float
     """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
+    recent_base_fees_wei: tuple[int, ...] = ()
+    """Base fees of the blocks up to the head, oldest first; empty = no forecast of the next."""
 
 
 class PostReason(StrEnum):
@@ -227,6 +346,7 @@ class PostReason(StrEnum):
 
     NOTHING_READY = "nothing_ready"
     ACCUMULATING = "accumulating"
+    FEE_FALLING = "fee_falling"
     UNPROFITABLE = "unprofitable"
     TOO_LATE = "too_late"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
@@ -245,7 +365,12 @@ class PostingDecision:
     results: tuple[ReadyResult, ...]
     gas_limit_estimate: int
     cost_wei: int
+    """Of the post itself, at the next block's base fee and the tip."""
     revenue_wei: int
+    later_cost_wei: int = 0
+    """What the calls of contracts that it leads to cost at the same gas price."""
+    fee_cap_wei: int = 0
+    """The most its transaction should offer for a unit of gas; 0 = wait."""
     too_late: tuple[ReadyResult, ...] = ()
     """Left out for good: no block that is still to come is within their deadlines."""
     inputs: Mapping[str, int | float | str] = field(default_factory=dict)

@@ -1,184 +1,234 @@
-"""Finding the worker that will finish first, among many and under constraints.
+"""Finding the worker with the least key, among many and under constraints.
 
-Each candidate has one integer as its key: predicted completion in microseconds, times the number
-of workers, plus the worker's rank. Keys are unique, so ties are decided by worker id, and they only
-grow within a round, because reservations only add load. Hence a stored key is a lower bound,
-and an outdated one is corrected when it comes up instead of being kept current in every model.
-
-The heap answers the usual question, "who finishes first?". If that worker does not suit a request
-(memory, deadline, already tried), the tree answers "who finishes first among those that do?":
-its leaves are sorted by p90, and its nodes keep the least key and p90 and the largest memory of
-what is still free below, so that whole subtrees are left out.
+A key is `work * load`: the work depends on the kind of request, the load on the worker. So one
+column of loads serves all kinds of a model and is kept up to date as the round reserves, and
+the works of a kind are computed once a round: the best of hundreds of workers is then one product
+and one minimum. A seat that is full has an infinite load, one that does not suit has infinite work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from heapq import heapify, heappop, heapreplace
-from math import inf
-from sys import maxsize
+from collections.abc import Collection
+from hashlib import blake2b
 
-from scheduler.model import WorkerId, WorkerView
-from scheduler.pool import Seat
+import numpy as np
+from numpy.typing import NDArray
 
-_FULL = maxsize
-_NO_MEMORY = -1
+from scheduler.kinds import Floats, Ints, mean_ms, p90_ms
+from scheduler.model import RequestKey
+from scheduler.policies.protocol import LoadsView, Policy, SeatsView
+from scheduler.workers import ModelSeats, WorkerTable
+
+_LEVELS = 8
+"""Loads that are computed ahead for all seats of a model at once."""
+_TINY = 1e-300
+
+NOBODY = -1
+
+Barred = NDArray[np.bool_] | None
+"""Which seats a request may not have; None = it may have all."""
+
+
+class InvalidKeys(ValueError):
+    """A policy returned something else than one finite number, at least 0, a worker."""
 
 
 class Loads:
-    """How many slots of each worker are taken: in flight at the start, reserved since."""
+    """The seats of a model that are open when one of them is first looked for in a round, in the
+    order of ranks, and how loaded each is."""
 
-    __slots__ = ("_size", "_slots", "_used")
-
-    def __init__(self, workers: Sequence[WorkerView]) -> None:
-        self._size = max(1, len(workers))
-        self._slots = [worker.slots if worker.available else 0 for worker in workers]
-        self._used = [worker.in_flight for worker in workers]
-
-    def key(self, seat: Seat) -> int:
-        """The seat's present key.
-
-        Predicted completion = mean * (1 + used / slots): work that shares a worker slows each
-        other down, from not at all when idle to twice the time when almost full.
-        """
-        rank = seat.rank
-        used, slots = self._used[rank], self._slots[rank]
-        if used >= slots:
-            return _FULL
-        return int(seat.mean_ms * 1000.0 * (slots + used) / slots) * self._size + rank
-
-    def rank(self, key: int) -> int:
-        return key % self._size
-
-    def completion_ms(self, key: int) -> float:
-        return key // self._size / 1000.0
-
-    def reserve(self, seat: Seat) -> None:
-        self._used[seat.rank] += 1
-
-
-class Candidates:
-    """The free seats of one model in one round."""
-
-    __slots__ = ("_heap", "_hopeless_ms", "_loads", "_seats", "_tree")
-
-    def __init__(self, seats: Sequence[Seat], loads: Loads) -> None:
-        self._loads = loads
-        free = [(key, seat) for seat in seats if (key := loads.key(seat)) != _FULL]
-        self._seats = {seat.rank: seat for _, seat in free}
-        self._heap = [key for key, _ in free]
-        heapify(self._heap)
-        self._tree: _Tree | None = None
-        self._hopeless_ms: dict[int, int] = {}
-        """By memory, the largest budget that found nobody: seats fill up but never free up, so no
-        smaller budget needs to be tried again."""
-
-    def first(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, float] | None:
-        """The suitable seat with the earliest predicted completion, and that time in ms."""
-        heap = self._heap
-        while heap:
-            stored = heap[0]
-            seat = self._seats[self._loads.rank(stored)]
-            key = self._loads.key(seat)
-            if key == _FULL:
-                heappop(heap)
-            elif key != stored:
-                heapreplace(heap, key)
-            elif _suits(seat, budget_ms, memory_mb, excluded):
-                return seat, self._loads.completion_ms(key)
-            else:
-                return self._search(budget_ms, memory_mb, excluded)
-        return None
-
-    def _search(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, float] | None:
-        if budget_ms <= self._hopeless_ms.get(memory_mb, -1):
-            return None
-        if self._tree is None:
-            self._tree = _Tree(list(self._seats.values()), self._loads)
-        found = self._tree.first(budget_ms, memory_mb, excluded)
-        if found is not None:
-            return found[0], self._loads.completion_ms(found[1])
-        if not excluded:
-            self._hopeless_ms[memory_mb] = budget_ms
-        return None
-
-
-class _Tree:
-    """A tournament over the seats of a model, in the order of their p90."""
-
-    __slots__ = ("_keys", "_leaves", "_loads", "_memories_mb", "_p90s_ms", "_seats")
-
-    def __init__(self, seats: Sequence[Seat], loads: Loads) -> None:
-        self._loads = loads
-        self._seats = sorted(seats, key=lambda seat: (seat.p90_ms, seat.rank))
-        self._leaves = leaves = 1 << max(0, len(seats) - 1).bit_length()
-        self._keys = [_FULL] * (2 * leaves)
-        self._p90s_ms = [inf] * (2 * leaves)
-        self._memories_mb = [_NO_MEMORY] * (2 * leaves)
-        for leaf, seat in enumerate(self._seats, start=leaves):
-            self._write(leaf, loads.key(seat), seat)
-        for node in range(leaves - 1, 0, -1):
-            self._combine(node)
-
-    def first(
-        self, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]
-    ) -> tuple[Seat, int] | None:
-        """The suitable seat with the least key, by depth-first branch and bound."""
-        keys, p90s_ms, memories_mb = self._keys, self._p90s_ms, self._memories_mb
-        best: Seat | None = None
-        best_key = _FULL
-        stack = [1]
-        while stack:
-            node = stack.pop()
-            if keys[node] >= best_key or p90s_ms[node] > budget_ms or memories_mb[node] < memory_mb:
-                continue
-            if node < self._leaves:
-                left = 2 * node
-                nearer = keys[left] <= keys[left + 1]
-                stack += (left + 1, left) if nearer else (left, left + 1)
-                continue
-            seat = self._seats[node - self._leaves]
-            key = self._loads.key(seat)
-            if key != keys[node]:
-                self._update(node, key, seat)
-            if key < best_key and seat.worker.id not in excluded:
-                best, best_key = seat, key
-        return None if best is None else (best, best_key)
-
-    def _write(self, leaf: int, key: int, seat: Seat) -> None:
-        self._keys[leaf] = key
-        free = key != _FULL
-        self._p90s_ms[leaf] = seat.p90_ms if free else inf
-        self._memories_mb[leaf] = seat.worker.memory_mb if free else _NO_MEMORY
-
-    def _combine(self, node: int) -> bool:
-        """Whether the node's figures have changed."""
-        left, right = 2 * node, 2 * node + 1
-        keys, p90s_ms, memories_mb = self._keys, self._p90s_ms, self._memories_mb
-        key = keys[left] if keys[left] < keys[right] else keys[right]
-        p90_ms = p90s_ms[left] if p90s_ms[left] < p90s_ms[right] else p90s_ms[right]
-        memory_mb = (
-            memories_mb[left] if memories_mb[left] > memories_mb[right] else memories_mb[right]
-        )
-        if keys[node] == key and p90s_ms[node] == p90_ms and memories_mb[node] == memory_mb:
-            return False
-        keys[node], p90s_ms[node], memories_mb[node] = key, p90_ms, memory_mb
-        return True
-
-    def _update(self, leaf: int, key: int, seat: Seat) -> None:
-        self._write(leaf, key, seat)
-        node = leaf // 2
-        while node and self._combine(node):
-            node //= 2
-
-
-def _suits(seat: Seat, budget_ms: int, memory_mb: int, excluded: Collection[WorkerId]) -> bool:
-    return (
-        seat.p90_ms <= budget_ms
-        and seat.worker.memory_mb >= memory_mb
-        and seat.worker.id not in excluded
+    __slots__ = (
+        "_ahead",
+        "_factors",
+        "_local",
+        "_policy",
+        "_start",
+        "_view",
+        "at",
+        "base_ms",
+        "buffer",
+        "ewma_ms",
+        "load",
+        "per_token_ms",
+        "rank",
+        "seats",
+        "slots",
+        "success_lower",
     )
+
+    def __init__(
+        self,
+        seats: ModelSeats,
+        workers: WorkerTable,
+        most: Ints,
+        used: Ints,
+        policy: Policy,
+        turn_from: int,
+        least_mb: int,
+    ) -> None:
+        """`used` slots of each worker are taken and `most` may be, by rank; no request asks for
+        less memory than `least_mb`."""
+        rank = seats.rank
+        is_open = workers.available[rank] & (used[rank] < most[rank])
+        at = np.flatnonzero(is_open & (seats.memory_mb >= least_mb))
+        rank = rank[at]
+        self.seats, self.at, self._policy = seats, at, policy
+        """`at`: their positions among all seats of the model."""
+        self.rank: list[int] = rank.tolist()
+        self._local = {one: local for local, one in enumerate(self.rank)}
+        self.slots, usable = workers.slots[rank], most[rank]
+        self.base_ms, self.per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
+        self.success_lower = seats.success_lower[at]
+        self.ewma_ms = seats.ewma_ms[at] if seats.measured else None
+        start = used[rank]
+        self._start: list[int] = start.tolist()
+        self._view = LoadsView(
+            self.slots,
+            workers.in_flight[rank],
+            (rank - turn_from) % max(1, len(workers)),
+            len(workers),
+        )
+        self._ahead: list[list[float]] = []
+        """By slots reserved since, then by seat."""
+        self.load: Floats = np.empty(0)
+        for level in range(min(_LEVELS, int(np.max(usable - start, initial=0)))):
+            loads = _checked(policy.load(self._view, start + level), len(rank), policy)
+            loads = np.where(start + level < usable, loads, np.inf)
+            self._ahead.append(loads.tolist())
+            if not level:
+                self.load = loads
+        self.buffer: Floats = np.empty(len(rank))
+        self._factors: dict[int, Floats] = {}
+
+    def factors(self, sigma_class: int) -> Floats:
+        """p90 / mean of each seat, for a class of the tokens' spread."""
+        factors = self._factors.get(sigma_class)
+        if factors is None:
+            factors = self._factors[sigma_class] = self.seats.factors(sigma_class)[self.at]
+        return factors
+
+    def reserve(self, rank: int, used: int, *, full: bool) -> None:
+        """`used` slots of that worker are taken now."""
+        local = self._local.get(rank)
+        if local is not None:
+            self.load[local] = np.inf if full else self._load_of(local, used)
+
+    def ahead(self, rank: int, used: int) -> list[float]:
+        """The worker's loads for each of its free slots in turn, `used` being taken now."""
+        local = self._local[rank]
+        return [self._load_of(local, level) for level in range(used, int(self.slots[local]))]
+
+    def _load_of(self, local: int, used: int) -> float:
+        level = used - self._start[local]
+        if level < len(self._ahead):
+            return self._ahead[level][local]
+        view, one = self._view, slice(local, local + 1)
+        alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
+        load = self._policy.load(alone, np.array([used], np.int64))
+        return float(_checked(load, 1, self._policy)[0])
+
+    def local(self, ranks: Collection[int]) -> list[int]:
+        """Where those of the workers are that are among the seats."""
+        return [self._local[rank] for rank in ranks if rank in self._local]
+
+
+class Kind:
+    """What one kind of request costs on each of these seats, in one round."""
+
+    __slots__ = ("loads", "mean_ms", "p90_ms", "work")
+
+    def __init__(self, loads: Loads, tokens: float, sigma_class: int, policy: Policy) -> None:
+        self.loads = loads
+        self.mean_ms = mean_ms(loads.base_ms, loads.per_token_ms, tokens)
+        self.p90_ms = p90_ms(self.mean_ms, loads.factors(sigma_class))
+        ewma_ms = loads.ewma_ms
+        view = SeatsView(
+            loads.slots,
+            self.mean_ms,
+            self.p90_ms,
+            self.mean_ms if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, self.mean_ms),
+            loads.success_lower,
+        )
+        self.work = _checked(policy.work(view), len(loads.slots), policy)
+
+
+class Group:
+    """The seats for the requests of one cell, and the best of them for a request."""
+
+    __slots__ = ("_buffer", "_load", "_work", "kind", "mean_ms", "p90_ms", "rank")
+
+    def __init__(self, kind: Kind, suits: NDArray[np.bool_] | None) -> None:
+        self.kind = kind
+        self.rank, self.mean_ms, self.p90_ms = kind.loads.rank, kind.mean_ms, kind.p90_ms
+        self._work = kind.work if suits is None else np.where(suits, kind.work, np.inf)
+        self._load, self._buffer = kind.loads.load, kind.loads.buffer
+
+    def first(self, budget_ms: int) -> int:
+        """Where the best seat that is in time is among `Loads`, or NOBODY."""
+        keys: Floats = np.multiply(self._work, self._load, self._buffer)
+        at = int(keys.argmin())
+        if self.p90_ms[at] > budget_ms:
+            keys[self.p90_ms > budget_ms] = np.inf
+            at = int(keys.argmin())
+        return NOBODY if keys[at] == np.inf else at
+
+    def in_time(self, budget_ms: int) -> Ints:
+        """The ranks of all open seats that are in time."""
+        open_ = self._suitable(budget_ms, (), None) < np.inf
+        ranks: Ints = self.kind.loads.seats.rank[self.kind.loads.at[open_]]
+        return ranks
+
+    def but(self, budget_ms: int, tried: Collection[int], barred: Barred) -> int:
+        """The best seat that is in time, not among those ranks and not barred, or NOBODY."""
+        keys = self._suitable(budget_ms, tried, barred)
+        at = int(keys.argmin())
+        return NOBODY if keys[at] == np.inf else at
+
+    def drawn(
+        self,
+        budget_ms: int,
+        tried: Collection[int],
+        barred: Barred,
+        draws: int,
+        block_hash: bytes,
+        key: RequestKey,
+    ) -> int:
+        """The best of `draws` suitable seats that the hash of block and request draws."""
+        keys = self._suitable(budget_ms, tried, barred)
+        suitable = np.flatnonzero(keys < np.inf)
+        if len(suitable) > draws:
+            name = block_hash + key.id.to_bytes(32, "big") + key.commitment
+            number = int.from_bytes(blake2b(name, digest_size=32).digest())
+            left = suitable.tolist()
+            chosen = []
+            for _ in range(draws):
+                number, one = divmod(number, len(left))
+                chosen.append(left[one])
+                left[one] = left[-1]
+                left.pop()
+            suitable = np.array(sorted(chosen), np.int64)
+        return int(suitable[keys[suitable].argmin()]) if len(suitable) else NOBODY
+
+    def works(self, budget_ms: int, tried: Collection[int]) -> dict[int, float]:
+        """By rank, the work on each suitable seat that is not among those ranks."""
+        suitable = np.flatnonzero(self._suitable(budget_ms, tried, None) < np.inf)
+        works: list[float] = self._work[suitable].tolist()
+        return dict(zip((self.rank[at] for at in suitable.tolist()), works, strict=True))
+
+    def _suitable(self, budget_ms: int, tried: Collection[int], barred: Barred) -> Floats:
+        keys = np.multiply(self._work, self._load, out=self._buffer)
+        keys[self.p90_ms > budget_ms] = np.inf
+        if barred is not None:
+            keys[barred] = np.inf
+        keys[self.kind.loads.local(tried)] = np.inf
+        return keys
+
+
+def _checked(values: Floats, number: int, policy: Policy) -> Floats:
+    """Figures above 0, so that no product with an infinite one is undefined."""
+    least = values.min() if np.shape(values) == (number,) else -1.0
+    if not (least >= 0.0 and values.max() < np.inf):
+        raise InvalidKeys(
+            f"policy {policy.name} gave something else than {number} finite numbers of at least 0"
+        )
+    return values if least >= _TINY else np.maximum(values, _TINY)

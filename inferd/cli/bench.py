@@ -1,4 +1,4 @@
-"""`inferd bench ...`: what the contracts cost, and how fast the indexer is."""
+"""`inferd bench ...`: what contracts, posting and policies cost or earn, how fast the rest is."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
 from inferd.cli.bench_index import index_command
+from inferd.cli.bench_limits import limits_command
+from inferd.cli.bench_policies import policies_command
+from inferd.cli.bench_posting import posting_command
+from inferd.cli.bench_predictions import predictions_command
+from inferd.cli.bench_round import round_command
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption, run_async
 
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure what the contracts cost, and how fast the indexer is.\n\n"
+        help="Measure what contracts, posting and policies cost or earn, and how fast and right"
+        " the rest is.\n\n"
         "Example: inferd bench gas",
         rich_markup_mode="rich",
     )
     bench.command("gas")(gas_command)
     bench.command("index")(index_command)
+    bench.command("predictions")(predictions_command)
+    bench.command("posting")(posting_command)
+    bench.command("round")(round_command)
+    bench.command("limits")(limits_command)
+    bench.command("policies")(policies_command)
     app.add_typer(bench, name="bench")
 
 

@@ -11,7 +11,14 @@ from pydantic import BaseModel, ValidationError
 
 from indexer.errors import OperatorError, TemporaryError
 from indexer.rpc.trouble import words_of
-from inferd.node.api_models import RequestPage, RequestView, ResultView, StatusView, WhyView
+from inferd.node.api_models import (
+    DecisionsView,
+    RequestPage,
+    RequestView,
+    ResultView,
+    StatusView,
+    WhyView,
+)
 from inferd.node.settings import without_credentials
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -87,6 +94,22 @@ class NodeClient:
             f"/v1/requests/{request_id}/why", WhyView, missing=f"request {request_id}"
         )
 
+    async def decisions(self, request_id: int) -> DecisionsView:
+        """Raises NotFound too."""
+        return await self._get(
+            f"/v1/requests/{request_id}/decisions",
+            DecisionsView,
+            missing=f"request {request_id}",
+        )
+
+    async def round_snapshot(self, round_id: int) -> bytes | None:
+        """What a round saw, compressed; None where the node does not keep it."""
+        status, body = await self._fetch(f"/v1/rounds/{round_id}/snapshot")
+        if status == 404:
+            return None
+        self._check(status)
+        return body
+
     async def result(self, request_id: int) -> ResultView:
         """Raises NotFound too: no such request, or no result of it here."""
         return await self._get(
@@ -106,6 +129,13 @@ class NodeClient:
                 help_text="the chain keeps its digest; `retention.settled_days` of the node says"
                 " how long it keeps outputs",
             )
+        self._check(status)
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as error:
+            raise self._foreign(f"{error.error_count()} field(s) do not fit") from None
+
+    def _check(self, status: int) -> None:
         if status >= 500:
             raise NodeUnreachable(
                 f"the node at {self.shown} cannot answer now (HTTP {status})",
@@ -113,10 +143,6 @@ class NodeClient:
             )
         if status != 200:
             raise self._foreign(f"HTTP {status}")
-        try:
-            return model.model_validate_json(body)
-        except ValidationError as error:
-            raise self._foreign(f"{error.error_count()} field(s) do not fit") from None
 
     async def _fetch(self, path: str) -> tuple[int, bytes]:
         if self._session is None:

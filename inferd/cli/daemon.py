@@ -6,6 +6,7 @@ import typer
 
 from inferd.cli.demo import demo
 from inferd.cli.session import session_of
+from inferd.node.settings import load_settings
 
 
 def register(app: typer.Typer) -> None:
@@ -16,9 +17,12 @@ def register(app: typer.Typer) -> None:
 def node(context: typer.Context) -> None:
     """Run the daemon: index, schedule, dispatch, settle, until SIGTERM or Ctrl-C.
 
+    SIGHUP makes it read its settings again; policies and limits change from the next round on.
+
     Example: inferd --config inferd.toml node
     """
-    settings = session_of(context).settings
+    session = session_of(context)
+    settings = session.settings
     from inferd.node.daemon import run  # noqa: PLC0415 - only this command needs the whole daemon
 
-    run(settings)
+    run(settings, lambda: load_settings(session.config))

@@ -35,6 +35,8 @@ def why_command(
 ) -> None:
     """Say in one sentence why a request is not served yet, or never will be, and what to do.
 
+    Below are the numbers that the newest decision on it was made of.
+
     Example: inferd why 7
     """
     why = run_async(_why(session_of(context), request_id))
@@ -43,6 +45,8 @@ def why_command(
         return
     show(f"{why.state} ({why.reason}): {why.sentence}")
     show(f"next: {why.next_action}")
+    for name, value in why.numbers.items():
+        show(f"  {name:<17} {value}")
 
 
 async def _status(session: Session) -> StatusView:

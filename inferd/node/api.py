@@ -14,8 +14,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from indexer.database import CONNECTION_LOST, Connection, Pool
 from indexer.forget import settled_block_of_forgotten
 from inferd import __version__
-from inferd.node import views
+from inferd.node import audits, views
 from inferd.node.api_models import (
+    DecisionsView,
     HealthView,
     RequestPage,
     RequestView,
@@ -98,6 +99,22 @@ def build_api(state: ApiState) -> FastAPI:
         return (
             why(view, state.status.posting, state.status.delivering) if state.status else why(view)
         )
+
+    @app.get("/v1/requests/{request_id}/decisions")
+    async def request_decisions(request_id: int) -> DecisionsView:
+        """All decisions on the request, with what proves them against the chain."""
+        await _request(state, request_id)
+        async with _database(state).acquire() as connection:
+            return await audits.load_decisions_of(connection, request_id)
+
+    @app.get("/v1/rounds/{round_id}/snapshot", response_class=Response)
+    async def round_snapshot(round_id: int) -> Response:
+        """What the round saw, as `scheduler/recording.py` writes it."""
+        async with _database(state).acquire() as connection:
+            found = await audits.load_recorded(connection, _checked(round_id))
+        if found is None:
+            raise HTTPException(404, f"what round {round_id} saw is not kept here")
+        return Response(found, media_type="application/octet-stream")
 
     @app.get("/v1/results/{request_id}")
     async def result(request_id: int) -> ResultView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
@@ -79,6 +79,8 @@ class RequestView(_View):
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
+    numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """What the newest decision was made of, by name."""
 
 
 class RequestPage(_View):
@@ -94,6 +96,44 @@ class WhyView(_View):
     reason: str
     sentence: str
     next_action: str
+    numbers: dict[str, str] = Field(default_factory=dict)
+    """What the newest decision on it was made of, by name, in the units of the names."""
+
+
+class DecisionView(_View):
+    """One decision with what proves it; `scheduler/audit.py` says how a leaf is made of it."""
+
+    round_id: int
+    kind: str
+    """assign, keep or refuse."""
+    commitment: str
+    reason: str
+    worker: str | None
+    score: float | None
+    lease_ms: int | None
+    inputs: dict[str, int | float | bool | str]
+    """The numbers that decided."""
+    block_number: int
+    block_hash: str
+    base_fee_wei: str
+    policy: str
+    policy_version: str
+    snapshot_digest: str | None
+    """Of what the round saw; None where it was not recorded."""
+    leaf: str | None
+    """Under which it was anchored; None before."""
+    leaf_version: int | None
+    proof: list[str] | None
+    """The siblings from the leaf up to the root."""
+    tx_hash: str | None
+    """The mined transaction that anchored it."""
+
+
+class DecisionsView(_View):
+    schema_version: int = SCHEMA_VERSION
+    id: int
+    decisions: list[DecisionView]
+    """Oldest first."""
 
 
 class ResultView(_View):

@@ -15,14 +15,20 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import structlog
 from eth_utils.address import to_checksum_address
 
 from indexer.database import AWAY, CONNECTION_LOST, Pool, open_pool
-from indexer.errors import DatabaseUnreachable, ExitCode, RpcUnreachable, TemporaryError
+from indexer.errors import (
+    DatabaseUnreachable,
+    ExitCode,
+    OperatorError,
+    RpcUnreachable,
+    TemporaryError,
+)
 from indexer.rpc import Rpc, RpcError
 from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
@@ -35,7 +41,7 @@ from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session
-from inferd.node.settings import Settings
+from inferd.node.settings import LIVE, Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
@@ -52,21 +58,23 @@ _BROKEN_WITHIN_S = 300.0
 log = structlog.get_logger("node")
 
 
-def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT. Raises OperatorError for what only a person can mend."""
+def run(settings: Settings, read: Callable[[], Settings]) -> None:
+    """Runs until SIGTERM or SIGINT; at SIGHUP it takes over what `read` gives of the settings that
+    can change. Raises OperatorError for what only a person can mend."""
     configure_logs(settings.log_level, settings.log_format)
     try:
-        asyncio.run(_until_signalled(settings))
+        asyncio.run(_until_signalled(settings, read))
     except BaseExceptionGroup as group:
         raise first_cause(group) from None
 
 
-async def _until_signalled(settings: Settings) -> None:
-    stopping = asyncio.Event()
+async def _until_signalled(settings: Settings, read: Callable[[], Settings]) -> None:
+    stopping, rereading = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_leave, stopping)
-    work = asyncio.create_task(_work(settings))
+    loop.add_signal_handler(signal.SIGHUP, rereading.set)
+    work = asyncio.create_task(_work(settings, read, rereading))
     stop = asyncio.create_task(stopping.wait())
     await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
@@ -86,7 +94,7 @@ def _stop_or_leave(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _work(settings: Settings) -> None:
+async def _work(settings: Settings, read: Callable[[], Settings], rereading: asyncio.Event) -> None:
     deployment = load_deployment(settings.deployment_file)
     listener = bind(settings.api)
     api = ApiState(Health())
@@ -97,7 +105,20 @@ async def _work(settings: Settings) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(build_api(api), listener))
             async with _started(settings, deployment, api) as node:
+                tasks.create_task(_reread(node, read, rereading))
                 await node.lead_again_and_again()
+
+
+async def _reread(node: Node, read: Callable[[], Settings], rereading: asyncio.Event) -> None:
+    while True:
+        await rereading.wait()
+        rereading.clear()
+        try:
+            fresh = await asyncio.to_thread(read)
+        except OperatorError as error:
+            log.error("settings_refused", code=error.code, error=error.message)
+        else:
+            await node.take_over(fresh)
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +166,24 @@ class Node:
         self.api.names = self.crew.names
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)
+
+    async def take_over(self, fresh: Settings) -> None:
+        """What of the settings can change while the daemon runs: from the next round on."""
+        others = [
+            name
+            for name in Settings.model_fields
+            if name not in LIVE and getattr(fresh, name) != getattr(self.settings, name)
+        ]
+        if others:
+            log.warning("settings_need_restart", settings=others)
+        self.settings = self.settings.model_copy(
+            update={name: getattr(fresh, name) for name in LIVE}
+        )
+        log.info("settings_read", policy=str(fresh.scheduling.choice))
+        session = self.status.session
+        if session is not None:
+            with contextlib.suppress(LostLeadership, *CONNECTION_LOST):  # the next session does it
+                await session.adopt_settings()
 
     async def lead_again_and_again(self) -> None:
         """Raises what only a person can mend."""

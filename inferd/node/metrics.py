@@ -82,6 +82,21 @@ ROUND_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
     registry=REGISTRY,
 )
+PLAN_SECONDS = Histogram(
+    "inferd_plan_seconds",
+    "Duration of a round's plan, without reading and writing",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+    registry=REGISTRY,
+)
+ROUND_PENDING = Gauge(
+    "inferd_round_pending", "Requests that the newest round decided on", registry=REGISTRY
+)
+POLICY_FALLBACKS = Counter(
+    "inferd_policy_fallbacks",
+    "Rounds that went by least-requests because the policy in force failed",
+    ["policy"],
+    registry=REGISTRY,
+)
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)

@@ -23,12 +23,22 @@ from inferd.chain.keys import KeySource
 from inferd.node import metrics
 from inferd.node.api_models import RequestState
 from inferd.node.health import PROBLEMS
+from inferd.node.limit_settings import TenantSettings
 from inferd.node.settings import Settings, WorkerSettings
 from inferd.node.why import NEXT_ACTIONS
 from scheduler.model import Reason
 
 _PACKAGES = ("indexer", "scheduler", "inferd")
-_TYPES = {int: "int", float: "float", str: "text", bool: "bool", Path: "path", SecretStr: "secret"}
+_TYPES: dict[Any, str] = {
+    int: "int",
+    float: "float",
+    str: "text",
+    bool: "bool",
+    Path: "path",
+    SecretStr: "secret",
+    WorkerSettings: "worker",
+    TenantSettings: "tenant",
+}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 _HEAD = """# Reference
@@ -48,6 +58,9 @@ _SETTINGS = """In `inferd.toml` by these names, or in the environment by the var
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
 _WORKERS = "Each `[[workers]]` section."
+_TENANTS = (
+    "Each `[[tenants]]` section: what one requester may take, where it differs from `[limits]`."
+)
 _KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
 
@@ -146,6 +159,8 @@ def _settings() -> Iterator[str]:
         yield from _fields(owner, prefix, with_variables=True)
     yield f"### A worker\n\n{_WORKERS}\n"
     yield from _fields(WorkerSettings, "")
+    yield f"### A tenant\n\n{_TENANTS}\n"
+    yield from _fields(TenantSettings, "")
     yield f"### A key\n\n{_KEYS}\n"
     yield from _fields(KeySource, "")
 
@@ -187,7 +202,7 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(_type_name(part) for part in inner if part is not NoneType)
     if annotation is KeySource:
         return "key"
-    return _TYPES.get(annotation, "worker" if annotation is WorkerSettings else str(annotation))
+    return _TYPES.get(annotation, str(annotation))
 
 
 def _default(field: FieldInfo) -> str:

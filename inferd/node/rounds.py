@@ -1,4 +1,5 @@
-"""One scheduling round a block: snapshot, plan, decisions and leases written, jobs dispatched."""
+"""One scheduling round a block: what has changed, plan, decisions and leases written, jobs
+dispatched."""
 
 from __future__ import annotations
 
@@ -7,22 +8,37 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from indexer.database import Connection, Fence, Pool
-from indexer.types import Address
-from inferd.node.metrics import DECISIONS, ROUND_SECONDS
-from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.node.feed import Feed, Reading
+from inferd.node.metrics import (
+    DECISIONS,
+    PLAN_SECONDS,
+    POLICY_FALLBACKS,
+    ROUND_PENDING,
+    ROUND_SECONDS,
+)
+from inferd.node.recorded import Recorded, record
+from inferd.node.round_rows import RoundRows, round_rows, write_round
+from inferd.node.snapshot import RoundInputs
+from inferd.node.tenants import store_uses
 from inferd.node.wakeup import Wakeup
+from inferd.policies.decide import decide
+from inferd.policies.journal import Entry, in_force
+from inferd.policies.steering import InForce, Steering
 from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
-from inferd.workers.leases import Lease
-from scheduler import audit
-from scheduler.model import Decision, Plan, Reason, RequestKey, Snapshot, WorkerView
-from scheduler.plan import plan
+from inferd.workers.leases import Grant, Lease
+from scheduler.decision import Plan
+from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
+from scheduler.planner import Changes, Planner
+from scheduler.quota import cost_tokens
 
 # What more or other workers could still serve.
 _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE})
@@ -31,6 +47,9 @@ _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
 _OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
 
+_TOLD_AT_ONCE = 50
+"""Log lines between which the event loop may do other things."""
+
 log = structlog.get_logger("scheduler")
 
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
@@ -38,23 +57,83 @@ Inputs = Callable[[Connection], Awaitable[RoundInputs]]
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What refusals rest on beside the request, its attempts and the settings."""
+    """What refusals rest on beside the request, its attempts and the settings of this process."""
 
     offers: frozenset[tuple[bytes, bytes, int]]
     """Worker, model and memory."""
     max_gas: int
     """Of a transaction, by the operator and by the block."""
+    max_attempts: int
+    inclusion_s: float
 
 
 def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
     """Which refusals may be none any more; `before` is None in the first round of a session. Pure.
 
-    A transaction with less gas reopens nothing: what was refused stays too large for it.
+    What became stricter reopens nothing: what was refused would be refused again.
     """
     if before is None:
         return _OF_THIS_NODE
-    of_offers = _OF_OFFERS if now.offers != before.offers else frozenset()
-    return of_offers | (_OF_GAS if now.max_gas > before.max_gas else frozenset())
+    found: set[Reason] = set()
+    if now.offers != before.offers:
+        found |= _OF_OFFERS
+    if now.max_gas > before.max_gas:
+        found |= _OF_GAS
+    if now.max_attempts > before.max_attempts:
+        found.add(Reason.ATTEMPTS_EXHAUSTED)
+    if now.inclusion_s < before.inclusion_s:
+        found.add(Reason.DEADLINE_INFEASIBLE)
+    return frozenset(found)
+
+
+class _Decided(NamedTuple):
+    plan: Plan
+    rows: RoundRows
+    entry: Entry
+    """The policy that it went by, unless that failed."""
+    fallback: str | None
+    """Why another one took its place."""
+    recorded: Recorded | None
+
+
+class _State:
+    """What is kept between rounds; thrown away whole when a round fails on the way."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+        self.planner = Planner()
+        self.workers: dict[WorkerId, WorkerView] = {}
+
+    def decide(
+        self,
+        reading: Reading,
+        workers: Sequence[WorkerView],
+        force: InForce,
+        budget_s: float,
+        record_up_to: int,
+    ) -> _Decided:
+        """The plan, its rows, and what it was made of where that is to be kept; runs in a thread.
+
+        `record_up_to` is of the pending requests.
+        """
+        present = {view.id: view for view in workers}
+        pending = self.feed.take_in(reading)
+        self.planner.apply(
+            Changes(
+                added=pending.added,
+                removed=pending.removed,
+                workers=[view for view in workers if self.workers.get(view.id) != view],
+                workers_gone=[one for one in self.workers if one not in present],
+            )
+        )
+        self.workers = present
+        started_s = time.perf_counter()
+        plan, fallback = decide(partial(self.planner.plan, reading.moment), force, budget_s)
+        PLAN_SECONDS.observe(time.perf_counter() - started_s)
+        rows = round_rows(plan, force.entry)
+        wanted = len(rows) and self.planner.pending <= record_up_to
+        recorded = record(self.planner, reading.moment, plan) if wanted else None
+        return _Decided(plan, rows, force.entry, fallback, recorded)
 
 
 @dataclass
@@ -64,7 +143,9 @@ class Rounds:
     db: Pool
     inputs: Inputs
     """Workers, gas and rules as they are now."""
-    policy: str
+    steering: Steering
+    policy_budget_s: Callable[[], float]
+    """What a policy of another package may take of one round."""
     dispatcher: Dispatcher
     names: Mapping[bytes, str]
     """Model names by id."""
@@ -72,7 +153,9 @@ class Rounds:
     bell: Wakeup
     may_decide: Callable[[], bool]
     """False while the tables are behind the chain."""
-    _kept: dict[RequestKey, Reason] = field(default_factory=dict)
+    record_up_to: int = 0
+    """What a round with at most so many pending requests saw is stored; 0 = of no round."""
+    _state: _State = field(default_factory=_State)
     _grounds: Grounds | None = None
 
     async def run(self) -> None:
@@ -81,36 +164,62 @@ class Rounds:
             await self.bell.wait()
             if self.may_decide():
                 await self.round()
+            else:
+                async with self.db.acquire() as connection:
+                    await self._state.feed.skip(connection, self.fence)
 
     async def round(self) -> Plan | None:
         """One round; None before the first indexed block."""
-        started = time.perf_counter()
-        seen = await self._look()
-        if seen is None:
-            return None
-        snapshot, grounds = seen
-        if reasons := reopened(self._grounds, grounds):
-            await self._reconsider(snapshot, reasons)
-            snapshot, grounds = await self._look() or seen
-        self._grounds = grounds
-        decided = await asyncio.to_thread(plan, snapshot, self.policy)
-        granted = await self._write(snapshot, decided, started)
-        for lease, job in granted:
-            self.dispatcher.start(lease, job)
-        ROUND_SECONDS.observe(time.perf_counter() - started)
-        return decided
+        state = self._state
+        try:
+            return await self._round(state)
+        except BaseException:
+            # A thread may still be at work on the old one.
+            self._state = _State()
+            raise
 
-    async def _look(self) -> tuple[Snapshot, Grounds] | None:
+    async def _round(self, state: _State) -> Plan | None:
+        started_s = time.perf_counter()
         async with self.db.acquire() as connection:
             inputs = await self.inputs(connection)
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                snapshot = await load_snapshot(connection, inputs)
-        if snapshot is None:
+            head = await connection.fetchrow("SELECT timestamp_s, gas_limit FROM chain.cursor")
+            if head is None:
+                return None
+            grounds = _grounds(inputs, head["gas_limit"])
+            if reasons := reopened(self._grounds, grounds):
+                await self._reconsider(connection, head["timestamp_s"], reasons)
+            self._grounds = grounds
+            entry = await in_force(connection)
+            reading = await state.feed.read(connection, inputs, self.fence)
+        if reading is None:
             return None
-        return snapshot, Grounds(_offers(inputs.workers), inputs.gas_cap(snapshot.block.gas_limit))
+        if entry is None:
+            raise RuntimeError("no policy is in force")
+        force = self.steering.follow(entry)
+        decided = await asyncio.to_thread(
+            state.decide,
+            reading,
+            inputs.workers,
+            force,
+            self.policy_budget_s(),
+            self.record_up_to,
+        )
+        if decided.fallback is not None:
+            POLICY_FALLBACKS.labels(str(force.entry.choice)).inc()
+            log.warning("policy_failed", policy=str(force.entry.choice), reason=decided.fallback)
+        pending = state.planner.pending
+        ROUND_PENDING.set(pending)
+        if len(decided.rows):
+            for lease, job in await self._write(decided, reading.moment, pending, started_s):
+                self.dispatcher.start(lease, job)
+            await _tell(decided.plan, decided.rows)
+        ROUND_SECONDS.observe(time.perf_counter() - started_s)
+        return decided.plan
 
-    async def _reconsider(self, snapshot: Snapshot, reasons: Collection[Reason]) -> None:
-        async with self.db.acquire() as connection, connection.transaction():
+    async def _reconsider(
+        self, connection: Connection, head_s: int, reasons: Collection[Reason]
+    ) -> None:
+        async with connection.transaction():
             await self.fence(connection)
             await connection.execute(
                 """
@@ -118,77 +227,66 @@ class Rounds:
                 WHERE r.id = f.request_id AND r.commitment = f.commitment
                   AND r.status = 'pending' AND r.deadline_s > $1 AND f.reason = ANY($2)
                 """,
-                snapshot.block.timestamp_s,
+                head_s,
                 [str(reason) for reason in reasons],
             )
 
     async def _write(
-        self, snapshot: Snapshot, decided: Plan, started: float
+        self, decided: _Decided, moment: Moment, pending: int, started_s: float
     ) -> list[tuple[Lease, Job]]:
-        news = [kept for kept in decided.kept if self._kept.get(kept.key) is not kept.reason]
-        self._kept = {kept.key: kept.reason for kept in decided.kept}
-        if not (decided.assigned or decided.refused or news):
-            return []
-        attempts = {request.key: request.attempts for request in snapshot.requests}
+        plan, rows = decided.plan, decided.rows
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
-            round_id: int = await connection.fetchval(
-                """
-                INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending,
-                                        assigned, kept, refused, duration_us)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id
-                """,
-                decided.block.number,
-                decided.block.hash,
-                decided.block.base_fee_wei,
-                decided.policy,
-                len(snapshot.requests),
-                len(decided.assigned),
-                len(decided.kept),
-                len(decided.refused),
-                int((time.perf_counter() - started) * 1e6),
+            duration_us = int((time.perf_counter() - started_s) * 1e6)
+            await write_round(
+                connection,
+                plan,
+                rows,
+                policy_id=decided.entry.id,
+                fallback=decided.fallback,
+                recorded=decided.recorded,
+                pending=pending,
+                duration_us=duration_us,
             )
-            await _insert_decisions(connection, round_id, decided, news)
-            await _insert_refusals(connection, decided, snapshot)
-            jobs = await self._load_jobs(connection, decided.assigned)
-            granted = []
-            for decision in decided.assigned:
-                job = jobs.get(decision.key)
-                if job is None:  # a reorganisation took it away since the snapshot
-                    continue
-                lease = await leases.grant(
-                    connection,
-                    request_id=decision.key.id,
-                    commitment=Commitment(decision.key.commitment),
-                    worker=_worker(decision),
-                    attempt=attempts[decision.key] + 1,
-                    lease_ms=decision.lease_ms or 0,
-                )
-                granted.append((lease, job))
-        for reason, count in Counter(str(kept.reason) for kept in news).items():
-            DECISIONS.labels(reason).inc(count)
-            log.info("kept", block_number=decided.block.number, reason=reason, requests=count)
-        for decision in (*decided.assigned, *decided.refused):
-            DECISIONS.labels(str(decision.reason)).inc()
-            log.info(
-                "decided",
-                trace_id=decision.key.commitment.hex()[:16],
-                request_id=decision.key.id,
-                block_number=decided.block.number,
-                reason=str(decision.reason),
-                worker=decision.worker,
+            granted = await self._grant(connection, plan)
+            leased = {lease.key for lease, _ in granted}
+            await store_uses(
+                connection,
+                moment.rules.limits,
+                moment.taken.uses,
+                charges=[
+                    (one.tenant, cost_tokens(one.input_bytes, one.tokens_mean))
+                    for one in plan.assigned.requests.tolist()
+                    if one.key in leased and not one.charged
+                ],
+                deficits=plan.deficits,
+                now_s=moment.now_s,
             )
         return granted
 
-    async def _load_jobs(
-        self, connection: Connection, assigned: Sequence[Decision]
-    ) -> dict[RequestKey, Job]:
+    async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
+        requests = decided.assigned.requests.tolist()
+        jobs = await self._load_jobs(connection, [request.key.id for request in requests])
+        # Without a job is what a reorganisation took away since the reading.
+        grants = [
+            Grant(request.key, worker, request.attempts + 1, lease_ms)
+            for request, worker, lease_ms in zip(
+                requests,
+                decided.assigned.column("worker"),
+                decided.assigned.column("lease_ms"),
+                strict=True,
+            )
+            if request.key in jobs
+        ]
+        return [(lease, jobs[lease.key]) for lease in await leases.grant_all(connection, grants)]
+
+    async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
             SELECT id, commitment, model_id, input, max_tokens, deadline_s
             FROM chain.request WHERE id = ANY($1) AND status = 'pending'
             """,
-            [decision.key.id for decision in assigned],
+            ids,
         )
         return {
             RequestKey(row["id"], row["commitment"]): Job(
@@ -204,66 +302,44 @@ class Rounds:
         }
 
 
-def _offers(workers: Sequence[WorkerView]) -> frozenset[tuple[bytes, bytes, int]]:
-    return frozenset(
-        (worker.id, model, worker.memory_mb) for worker in workers for model in worker.service
+def _grounds(inputs: RoundInputs, block_gas_limit: int) -> Grounds:
+    return Grounds(
+        offers=frozenset(
+            (worker.id, model, worker.memory_mb)
+            for worker in inputs.workers
+            for model in worker.service
+        ),
+        max_gas=inputs.gas_cap(block_gas_limit),
+        max_attempts=inputs.rules.max_attempts,
+        inclusion_s=inputs.rules.inclusion_s,
     )
 
 
-def _worker(decision: Decision) -> Address:
-    if decision.worker is None:
-        raise ValueError(f"request {decision.key.id} is assigned to nobody")
-    return Address(decision.worker)
-
-
-async def _insert_decisions(
-    connection: Connection, round_id: int, decided: Plan, news: Sequence[Decision]
-) -> None:
-    kinds = (("assign", decided.assigned), ("keep", news), ("refuse", decided.refused))
-    await connection.executemany(
-        """
-        INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,
-                                   worker, score, inputs, leaf)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-        """,
-        [
-            (
-                round_id,
-                decision.key.id,
-                decision.key.commitment,
-                kind,
-                str(decision.reason),
-                decision.sentence,
-                decision.worker,
-                decision.score,
-                dict(decision.inputs),
-                audit.leaf(decision, decided.block, decided.policy),
+async def _tell(decided: Plan, rows: RoundRows) -> None:
+    """Counts all decisions that are news; names those that give a request away or turn it down."""
+    block_number = decided.block.number
+    for kind, decisions in rows.parts:
+        for reason, count in Counter(map(str, decisions.column("reason"))).items():
+            DECISIONS.labels(reason).inc(count)
+            if kind == "keep":
+                log.info("kept", block_number=block_number, reason=reason, requests=count)
+        if kind == "keep":
+            continue
+        for number, (request, reason, worker) in enumerate(
+            zip(
+                decisions.requests.tolist(),
+                decisions.column("reason"),
+                decisions.column("worker"),
+                strict=True,
             )
-            for kind, decisions in kinds
-            for decision in decisions
-        ],
-    )
-
-
-async def _insert_refusals(connection: Connection, decided: Plan, snapshot: Snapshot) -> None:
-    deadlines_s = {request.key: request.deadline_s for request in snapshot.requests}
-    await connection.executemany(
-        """
-        INSERT INTO node.refusal
-            (request_id, commitment, deadline_s, reason, sentence, block_number)
-        VALUES ($1, $2, $3, $4, $5, $6)
-        ON CONFLICT (request_id, commitment) DO UPDATE
-            SET deadline_s = $3, reason = $4, sentence = $5, block_number = $6, decided_at = now()
-        """,
-        [
-            (
-                decision.key.id,
-                decision.key.commitment,
-                deadlines_s[decision.key],
-                str(decision.reason),
-                decision.sentence,
-                decided.block.number,
+        ):
+            if number % _TOLD_AT_ONCE == _TOLD_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            log.info(
+                "decided",
+                trace_id=request.key.commitment.hex()[:16],
+                request_id=request.key.id,
+                block_number=block_number,
+                reason=str(reason),
+                worker=worker,
             )
-            for decision in decided.refused
-        ],
-    )

@@ -19,6 +19,7 @@ from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
 from inferd.node.leader import Leadership, LostLeadership
+from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
@@ -27,6 +28,8 @@ from inferd.node.snapshot import RoundInputs
 from inferd.node.supervise import run_all
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
+from inferd.policies.journal import adopt_settings
+from inferd.policies.steering import Steering
 from inferd.protocol.deployment import Deployment
 from inferd.settlement.engine import Settlement
 from inferd.settlement.settings import SettlementSettings
@@ -55,6 +58,7 @@ class Session:
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
+        self._steering = Steering()
         self.worker_views: tuple[WorkerView, ...] | None = None
         """As the last round saw them; None before the first."""
         self.indexer = Indexer(
@@ -85,17 +89,20 @@ class Session:
         self.rounds = Rounds(
             db=db,
             inputs=self._round_inputs,
-            policy=settings.scheduling.policy,
+            steering=self._steering,
+            policy_budget_s=lambda: node.settings.scheduling.policy_budget_ms / 1000,
             dispatcher=self.dispatcher,
             names=node.crew.names,
             fence=leadership.fence,
             bell=self._round_bell,
             may_decide=lambda: self.caught_up,
+            record_up_to=settings.retention.recorded_requests,
         )
         self.upkeep = Upkeep(
             db,
             leadership.fence,
             settled_days=settings.retention.settled_days,
+            snapshot_hours=settings.retention.snapshot_hours,
             on_expiry=self._ring_both,
         )
 
@@ -111,6 +118,7 @@ class Session:
             await self._leadership.fence(connection)
             # Their daemon is gone, and with it what it computed for them.
             abandoned = await leases.abandon_previous(connection)
+            await adopt_settings(connection, self._node.settings.scheduling.choice)
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
         try:
@@ -130,7 +138,15 @@ class Session:
                     }
                 )
         finally:
+            self._steering.close()
             await self.dispatcher.close()
+
+    async def adopt_settings(self) -> None:
+        """Takes over what the settings file says by now."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._leadership.fence(connection)
+            await adopt_settings(connection, self._node.settings.scheduling.choice)
+        self._round_bell.ring()
 
     async def _watch_leadership(self) -> None:
         try:
@@ -160,7 +176,8 @@ class Session:
                 await self.settlement.step(head)
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
-        scheduling = self._node.settings.scheduling
+        settings = self._node.settings
+        scheduling = settings.scheduling
         self.worker_views = await self._workers.views(connection, self._own_accounts)
         return RoundInputs(
             workers=self.worker_views,
@@ -173,9 +190,12 @@ class Session:
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
+                limits=limits_of(settings.limits, settings.tenants),
+                flow_arcs=scheduling.flow_arcs,
             ),
             now_s=time.time(),
-            max_gas=self._node.settings.posting.max_gas,
+            max_gas=settings.posting.max_gas,
+            budgets_wei=budgets_of(settings.limits),
         )
 
     async def _monitor(self) -> None:

@@ -29,8 +29,13 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
-from scheduler.policies import policy_named
+from inferd.node.limit_settings import LimitSettings, TenantSettings
+from inferd.policies.installed import require_known
+from scheduler.choice import Choice, chosen
+from scheduler.policies import DEFAULT
 
+LIVE = ("scheduling", "limits", "tenants")
+"""What SIGHUP changes; all else needs a restart."""
 _OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
 
@@ -68,10 +73,23 @@ class IndexSettings(_Section):
 class SchedulingSettings(_Section):
     """How requests are admitted and ordered."""
 
-    policy: str = "balanced"
-    """The order of requests: balanced, weighted-raw, fifo or edf."""
-    max_wait_s: int = Field(60, ge=1)
-    """The wait after which a request goes before all that have waited less, whatever they pay."""
+    policy: str = DEFAULT.name
+    """By which requests are ordered and workers chosen: a built-in one or that of an installed
+    package, see docs/policies.md. `inferd policy set` changes it without a restart."""
+    split: str = ""
+    """In its place several policies, each for its share of the requests, as in
+    `value=90,balanced=10`."""
+    weights: str = ""
+    """Of `balanced`, as in `fee=60,wait=30,slack=10`, which it has without it."""
+    policy_budget_ms: int = Field(200, ge=1, le=60_000)
+    """What a policy of an installed package may take of one round; if it is later, the round goes
+    by `least-requests`."""
+    max_wait_s: int = Field(300, ge=1)
+    """The wait after which a request goes before all that have waited less, whatever they pay.
+    Where more is asked than can be served, a short one costs much of what could be earned."""
+    flow_arcs: int = Field(0, ge=0)
+    """Up to how many arcs (requests times free slots, roughly) a round is decided exactly, by
+    minimum-cost flow; 0 = never. 5000 take some 10 ms, and the extra `flow`."""
     inclusion_s: float = Field(3.0, gt=0)
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)
@@ -82,14 +100,19 @@ class SchedulingSettings(_Section):
     max_attempts: int = Field(8, ge=1)
     """Leases that may fail before a request is given up."""
 
+    @property
+    def choice(self) -> Choice:
+        """The policies as the settings say. Raises BadChoice."""
+        return chosen(self.policy, self.split, self.weights)
+
 
 class PostingSettings(_Section):
     """When and at what price results go on chain."""
 
     delay_price_gwei_per_s: int = Field(5_000, ge=0)
     """What one result's waiting for one second is worth."""
-    max_results: int = Field(240, ge=1)
-    """Results in one transaction, at most."""
+    max_results: int = Field(240, ge=1, le=400)
+    """Results in one transaction, at most. More could exceed the size that clients take."""
     max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
     """Gas limit of one transaction, at most."""
     guard_s: float = Field(6.0, gt=0)
@@ -129,6 +152,16 @@ class RetentionSettings(_Section):
     settled_days: int = Field(90, ge=0)
     """Days after which a settled request is deleted with its output, unless a callback is owed or
     its payment is held back; 0 = never. The chain keeps all but the output."""
+    snapshot_hours: int = Field(24, ge=0)
+    """Hours for which is kept what each round saw, for `inferd audit --replay`; 0 = rounds are not
+    recorded."""
+    snapshot_requests: int = Field(5_000, ge=1)
+    """A round with more pending requests than this is not recorded: some 80 bytes a request."""
+
+    @property
+    def recorded_requests(self) -> int:
+        """Up to how many pending requests a round is recorded; 0 = none is."""
+        return self.snapshot_requests if self.snapshot_hours else 0
 
 
 class WorkerSettings(_Section):
@@ -195,12 +228,22 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
     retention: RetentionSettings = RetentionSettings()
+    limits: LimitSettings = LimitSettings()
+    tenants: tuple[TenantSettings, ...] = ()
+    """Requesters that are treated in their own way."""
 
     @field_validator("scheduling")
     @classmethod
     def _known_policy(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
-        policy_named(scheduling.policy)
+        require_known(scheduling.choice)
         return scheduling
+
+    @field_validator("tenants")
+    @classmethod
+    def _different_tenants(cls, tenants: tuple[TenantSettings, ...]) -> tuple[TenantSettings, ...]:
+        if len({tenant.address.lower() for tenant in tenants}) != len(tenants):
+            raise ValueError("two tenants have one address")
+        return tenants
 
     @field_validator("rpc_urls", "rpc_ws_urls", "rpc_send_urls")
     @classmethod

@@ -1,4 +1,4 @@
-"""What one scheduling round sees, read from the tables in one consistent view."""
+"""What one scheduling round sees beside the feed of requests, and a row of that as a request."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.database import Connection
+from inferd.node.spending import load_budgets
+from inferd.node.tenants import load_uses
 from inferd.protocol.request import Delivery, InputKind
 from inferd.settlement.delivery_gas import delivery_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.postable import POSTABLE
-from inferd.workers.leases import FailureKind, failure_words
+from inferd.workers.leases import failure_words
+from inferd.workers.length_stats import Lengths
+from scheduler.allowance import Taken
+from scheduler.cover import Cover
 from scheduler.model import (
     Block,
     GasModel,
     ModelId,
+    Moment,
     PendingRequest,
     RequestKey,
     Rules,
-    Snapshot,
     TenantId,
     WorkerId,
     WorkerView,
@@ -27,46 +31,10 @@ from scheduler.model import (
 _RECENT_FEES = 256
 _INCLUSION_BLOCKS = 2
 
-_UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
-
-# Computed once more is what has no result that could be posted and is in no transaction. After the
-# n-th failure a request rests for 2^(n-1) seconds, or a quarter of its time left: a back end that
-# restarts must not use up all attempts within a second.
-
-_PENDING = f"""
-    SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
-           r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
-           r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
-           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input
-    FROM chain.request r
-    LEFT JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE state <> 'active' AND counts) AS attempts,
-               array_agg(DISTINCT worker) FILTER (WHERE counts) AS tried,
-               max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
-               min(failure) FILTER (WHERE failure LIKE '{FailureKind.BAD_INPUT}: %') AS bad_input,
-               bool_or(state = 'active') AS leased
-        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
-              FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
-    ) l ON true
-    WHERE r.status = 'pending'
-      AND l.leased IS NOT TRUE
-      AND NOT EXISTS (SELECT FROM node.result n
-                      WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
-      AND NOT EXISTS (SELECT FROM node.tx_item i
-                      WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
-      AND NOT EXISTS (SELECT FROM node.refusal
-                      WHERE request_id = r.id AND commitment = r.commitment
-                        AND deadline_s = r.deadline_s)
-      AND (l.failed_at IS NULL OR l.bad_input IS NOT NULL OR l.failed_at <= clock_timestamp()
-           - interval '1 second' * least(power(2, l.attempts - 1),
-                                         greatest(0, r.deadline_s - $1) / 4.0))
-    ORDER BY r.id
-"""  # noqa: S608 - constants
-
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """The parts of a snapshot that do not come from the tables."""
+    """What a round sees that does not come from the tables."""
 
     workers: tuple[WorkerView, ...]
     gas: GasModel
@@ -74,25 +42,26 @@ class RoundInputs:
     now_s: float
     max_gas: int
     """Of a transaction of this operator."""
+    budgets_wei: tuple[tuple[int, int], ...] = ()
+    """Windows in seconds and the gas that may be spent within each."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""
         return min(self.max_gas, block_gas_limit)
 
 
-async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot | None:
-    """The caller's transaction should be REPEATABLE READ; None before the first indexed block."""
+async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | None:
+    """None before the first indexed block."""
     cursor = await connection.fetchrow(
         "SELECT block_number, block_hash, timestamp_s, base_fee_wei, gas_limit FROM chain.cursor"
     )
     if cursor is None:
         return None
     interval_s = await load_block_interval_s(connection)
-    rows = await connection.fetch(_PENDING, cursor["timestamp_s"])
     fees = await connection.fetch(
         "SELECT fee_wei FROM chain.request ORDER BY id DESC LIMIT $1", _RECENT_FEES
     )
-    return Snapshot(
+    moment = Moment(
         block=Block(
             number=cursor["block_number"],
             hash=cursor["block_hash"],
@@ -101,18 +70,22 @@ async def load_snapshot(connection: Connection, inputs: RoundInputs) -> Snapshot
             gas_limit=cursor["gas_limit"],
         ),
         now_s=inputs.now_s,
-        requests=tuple(_request(row, inputs.gas_cap(cursor["gas_limit"])) for row in rows),
-        workers=inputs.workers,
         gas=inputs.gas,
         rules=_on_blocks(inputs.rules, interval_s),
-        recent_fees_wei=tuple(sorted(row["fee_wei"] for row in fees)),
+        recent_fees_wei=tuple(row["fee_wei"] for row in fees),
     )
+    taken = Taken(
+        await load_uses(connection, inputs.rules.limits),
+        await load_budgets(connection, inputs.budgets_wei, Cover(moment, len(inputs.workers))),
+    )
+    return replace(moment, taken=taken)
 
 
 def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     """What is ready between two blocks is decided on at once, and mined in the next; one more
     block is for the wait in company. Less than that before its deadline nothing is begun."""
-    return replace(rules, inclusion_s=max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s))
+    inclusion_s = max(rules.inclusion_s, _INCLUSION_BLOCKS * interval_s)
+    return replace(rules, inclusion_s=inclusion_s, block_interval_s=interval_s)
 
 
 def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | None:
@@ -126,13 +99,15 @@ def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | Non
     return None
 
 
-def _request(row: Any, max_gas: int) -> PendingRequest:
+def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
+    """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer."""
     delivery = (
         Delivery(row["delivery"]),
         row["callback_gas_limit"],
         row["input_bytes"],
         row["max_tokens"],
     )
+    tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
     lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
@@ -150,4 +125,7 @@ def _request(row: Any, max_gas: int) -> PendingRequest:
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         delivery_gas=delivery_gas(*delivery),
+        charged=row["charged"],
+        tokens_mean=tokens.mean,
+        tokens_sigma=tokens.sigma,
     )

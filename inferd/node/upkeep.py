@@ -9,24 +9,33 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from indexer.database import Fence, Pool
+from inferd.node import recorded
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
-from inferd.workers import leases
+from inferd.workers import leases, length_stats
 
 _LEASE_SWEEP_S = 1.0
 _RETENTION_S = 600.0
 _KEEP_ROUNDS = "30 days"
+_KEEP_REQUESTERS_DAYS = 30
 
 
 class Upkeep:
     """Runs the periodic jobs; the first error ends the task, and the supervisor judges it."""
 
     def __init__(
-        self, db: Pool, fence: Fence, *, settled_days: int, on_expiry: Callable[[], None]
+        self,
+        db: Pool,
+        fence: Fence,
+        *,
+        settled_days: int,
+        snapshot_hours: int,
+        on_expiry: Callable[[], None],
     ) -> None:
         self._retention = Retention(db, fence, settled_days=settled_days)
         self._db = db
         self._fence = fence
+        self._snapshot_hours = snapshot_hours
         self._on_expiry = on_expiry
 
     async def run(self) -> None:
@@ -44,6 +53,8 @@ class Upkeep:
         jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self.expire_leases, _LEASE_SWEEP_S),
             (self.forget_old_rounds, _RETENTION_S),
+            (self.forget_snapshots, _RETENTION_S),
+            (self.forget_requesters, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
         )
         for job, every_s in jobs:
@@ -64,14 +75,25 @@ class Upkeep:
             self._on_expiry()
 
     async def forget_old_rounds(self) -> None:
-        """Deletes anchored decisions, and rounds left without any, after the retention time."""
+        """Deletes anchored decisions after the retention time, and rounds left without any.
+
+        All decisions of a transaction go together: what is left of a tree proves nothing.
+        """
         async with self._db.acquire() as connection, connection.transaction():
             await self._fence(connection)
             await connection.execute(
                 f"""
-                DELETE FROM node.decision d USING node.round r
-                WHERE d.round_id = r.id AND d.intent_id IS NOT NULL
-                  AND r.created_at < now() - interval '{_KEEP_ROUNDS}'
+                WITH old AS (
+                    SELECT DISTINCT d.intent_id FROM node.round r
+                    JOIN node.decision d ON d.round_id = r.id
+                    WHERE r.created_at < now() - interval '{_KEEP_ROUNDS}'
+                      AND d.intent_id IS NOT NULL)
+                DELETE FROM node.decision WHERE intent_id IN (
+                    SELECT intent_id FROM old WHERE NOT EXISTS (
+                        SELECT FROM node.decision young
+                        JOIN node.round r ON r.id = young.round_id
+                        WHERE young.intent_id = old.intent_id
+                          AND r.created_at >= now() - interval '{_KEEP_ROUNDS}'))
                 """  # noqa: S608 - a constant
             )
             await connection.execute(
@@ -81,3 +103,15 @@ class Upkeep:
                   AND NOT EXISTS (SELECT FROM node.decision WHERE round_id = r.id)
                 """  # noqa: S608 - a constant
             )
+
+    async def forget_snapshots(self) -> None:
+        """Deletes what rounds saw, after its time."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await recorded.forget(connection, self._snapshot_hours)
+
+    async def forget_requesters(self) -> None:
+        """Deletes what was learnt of requesters that have not been seen for long."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)

@@ -8,8 +8,13 @@ from typing import Any
 from indexer.database import Connection
 from inferd.node.api_models import CallbackState, RequestState, RequestView
 from inferd.protocol.request import Delivery
+from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
+from scheduler.decision import NUMBER_NAMES
+from scheduler.explain import sentence as explain
+from scheduler.model import Numbers, Reason
 
+_DECISION = ", ".join(f'd."{name}" AS "decision_{name}"' for name in DECISION_COLUMNS)
 _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.deadline_s, r.cancel_requested,
            r.created_at_s, r.created_block, r.created_tx_hash, r.status, r.worker, r.digest,
@@ -18,9 +23,7 @@ _SELECT = f"""
            c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
-           refusal.reason AS refusal_reason, refusal.sentence AS refusal_sentence,
-           decision.kind AS decision_kind, decision.reason AS decision_reason,
-           decision.sentence AS decision_sentence,
+           refusal.reason AS refusal_reason, decision.*,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
@@ -42,8 +45,8 @@ _SELECT = f"""
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
            AND refusal.deadline_s = r.deadline_s
     LEFT JOIN LATERAL (
-        SELECT kind, reason, sentence FROM node.decision
-        WHERE request_id = r.id AND commitment = r.commitment ORDER BY id DESC LIMIT 1
+        SELECT kind AS decision_kind, {_DECISION} FROM node.decision d
+        WHERE request_id = r.id AND commitment = r.commitment ORDER BY d.id DESC LIMIT 1
     ) decision ON true
     LEFT JOIN LATERAL (
         SELECT (SELECT kind FROM node.tx_intent WHERE id = item.intent_id) AS kind,
@@ -96,9 +99,9 @@ def state_of(row: Mapping[str, Any]) -> RequestState:
 
 def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
     state = state_of(row)
-    reason, sentence = row["refusal_reason"], row["refusal_sentence"]
+    reason = row["refusal_reason"]
     if reason is None and state is RequestState.WAITING:
-        reason, sentence = row["decision_reason"], row["decision_sentence"]
+        reason = row["decision_reason"]
     until = row["settled_block"] or row["head_number"]
     settled = state in {RequestState.SETTLED, RequestState.REFUNDED}
     return RequestView(
@@ -114,7 +117,7 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         cancel_requested=row["cancel_requested"],
         state=state,
         reason=reason,
-        sentence=sentence,
+        sentence=None if reason is None else _sentence(row, Reason(reason)),
         attempts=row["attempts"],
         worker=_optional_hex(row["worker"] or row["result_worker"] or row["lease_worker"]),
         waited_blocks=max(0, until - row["created_block"]),
@@ -124,7 +127,20 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         digest=_optional_hex(row["digest"] or row["result_digest"]),
         callback=callback_of(row),
         callback_failure=_optional_hex(row["callback_failure"]),
+        numbers={
+            name: str(value)
+            for name in NUMBER_NAMES
+            if (value := row[f"decision_{name}"]) is not None
+        },
     )
+
+
+def _sentence(row: Mapping[str, Any], reason: Reason) -> str:
+    """In words, with the numbers of the newest decision if that is what it decided."""
+    if row["decision_reason"] != reason:
+        return explain(reason, Numbers())
+    named = {name: row[f"decision_{name}"] for name in DECISION_COLUMNS}
+    return decision_of(named).sentence
 
 
 def callback_of(row: Mapping[str, Any]) -> CallbackState | None:

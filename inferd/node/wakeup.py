@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from indexer.database import BLOCK_CHANNEL, connect
 from indexer.errors import DatabaseUnreachable
+from inferd.policies.journal import POLICY_CHANNEL
 
 _QUIET_S = 5.0
 
@@ -45,7 +46,8 @@ class Wakeup:
 
 @contextlib.asynccontextmanager
 async def rung_by_blocks(url: str, *bells: Wakeup) -> AsyncIterator[None]:
-    """Rings all bells at each commit of the indexer. Raises DatabaseUnreachable."""
+    """Rings all bells at each commit of the indexer, and when the policy is changed. Raises
+    DatabaseUnreachable."""
     connection = await connect(url)
 
     def ring(*_: object) -> None:
@@ -58,7 +60,8 @@ async def rung_by_blocks(url: str, *bells: Wakeup) -> AsyncIterator[None]:
 
     try:
         connection.add_termination_listener(lost)
-        await connection.add_listener(BLOCK_CHANNEL, ring)
+        for channel in (BLOCK_CHANNEL, POLICY_CHANNEL):
+            await connection.add_listener(channel, ring)
         yield
     finally:
         with contextlib.suppress(Exception):

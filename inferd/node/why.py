@@ -16,6 +16,10 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.NO_FREE_SLOT: "Wait for a slot; the owner can add workers or slots.",
     Reason.NO_AVAILABLE_WORKER: "Wait until a worker that serves the model is back.",
     Reason.GAS_TOO_DEAR_NOW: "Wait for cheaper gas, or add to the fee with `inferd raise-fee`.",
+    Reason.TENANT_IN_FLIGHT: "Wait until one of the requester's other requests is answered.",
+    Reason.TENANT_RATE: "Wait; the owner can raise the requester's allowance.",
+    Reason.PROBATION_CAP: "Wait for another worker, or until the new ones have proved themselves.",
+    Reason.BUDGET_SPENT: "Wait; the owner can raise the budget.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
     Reason.MODEL_UNKNOWN: "Ask for a model that `inferd status` lists; the fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
@@ -72,5 +76,10 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     if view.callback is CallbackState.OWED and delivering:
         sentence = f"{sentence} {delivering}"
     return WhyView(
-        id=view.id, state=view.state, reason=reason, sentence=sentence, next_action=next_action
+        id=view.id,
+        state=view.state,
+        reason=reason,
+        sentence=sentence,
+        next_action=next_action,
+        numbers=view.numbers,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -15,14 +15,16 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.decisions import SELECT_DECISION, leaf_of
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas, fits
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from scheduler.audit import merkle_root
-from scheduler.gas import fit_gas_model
-from scheduler.model import GasModel, ReadyResult, RequestKey, WorkerId
+from scheduler.gas import FORECAST_BLOCKS
+from scheduler.gas_fit import GasObservation, fit_gas_model
+from scheduler.model import DeliveryKind, GasModel, ReadyResult, RequestKey, WorkerId
 
 _log = structlog.get_logger("settlement")
 _MAX_READY = 5_000
@@ -65,19 +67,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class DecisionsToAnchor:
-    ids: tuple[int, ...]
+    decisions: tuple[tuple[int, bytes], ...]
+    """Rows of node.decision and their leaves."""
     root: Hash32
 
 
 async def load_ready(
-    pool: Pool, head: BlockRef, settings: SettlementSettings, *, price_wei: int, max_gas: int
+    pool: Pool, head: BlockRef, settings: SettlementSettings, *, max_gas: int
 ) -> list[StoredResult]:
     """All that the contract would take now, nearest deadlines first, then what came first.
 
     That is: of workers that are enabled and staked, and not given up. A request can have several.
-    One that failed in a transaction before travels alone, so that it can spoil no other. Where the
-    result is for a contract, `price_wei` a gas of its delivery comes off what it earns, and
-    `max_gas` is what a transaction has at most.
+    One that failed in a transaction before travels alone, so that it can spoil no other. `max_gas`
+    is what a transaction has at most, the one that calls a contract too.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
@@ -107,15 +109,16 @@ async def load_ready(
         commitment: Commitment = row["commitment"]
         callback = (row["callback_gas_limit"], row["content_bytes"])
         to_contract = row["delivery"] == Delivery.CALLBACK
-        delivery_wei = (DELIVER_GAS + claim_gas(*callback)) * price_wei if to_contract else 0
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
             fee_wei=row["fee_wei"],
-            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings) - delivery_wei,
+            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
             deadline_s=row["deadline_s"],
             computed_at_s=row["computed_at_s"],
             batchable=row["batchable"] and not row["suspect"],
+            delivery=DeliveryKind[Delivery(row["delivery"]).name],
+            later_gas=DELIVER_GAS + claim_gas(*callback) if to_contract else 0,
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
@@ -168,25 +171,50 @@ async def load_decisions(pool: Pool, limit: int) -> DecisionsToAnchor:
     """The oldest decisions that no transaction anchors; the root is zero where there are none."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT id, leaf FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1",
+            f"""
+            SELECT d.id, d.leaf, {SELECT_DECISION}
+            FROM (SELECT * FROM node.decision WHERE intent_id IS NULL ORDER BY id LIMIT $1) d
+            JOIN node.round r ON r.id = d.round_id
+            """,  # noqa: S608 - constants
             limit,
         )
     if not rows:
         return DecisionsToAnchor((), ZERO_HASH)
-    root = merkle_root([row["leaf"] for row in rows])
-    return DecisionsToAnchor(tuple(row["id"] for row in rows), Hash32(root))
+    return await asyncio.to_thread(_to_anchor, rows)
+
+
+def _to_anchor(rows: Sequence[Mapping[str, Any]]) -> DecisionsToAnchor:
+    decisions = tuple((row["id"], leaf_of(row)) for row in rows)
+    return DecisionsToAnchor(decisions, Hash32(merkle_root([leaf for _, leaf in decisions])))
 
 
 async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:
     """Fitted to the newest posts that were mined whole."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT groups, items, gas_used FROM node.gas_observation"
+            "SELECT groups, items, gas_used, stored, callbacks FROM node.gas_observation"
             " ORDER BY seen_at DESC LIMIT $1",
             settings.gas_window,
         )
-    observed = [(row["groups"], row["items"], row["gas_used"]) for row in rows]
+    observed = [GasObservation(*row) for row in rows]
     return fit_gas_model(observed, settings.gas_prior)
+
+
+async def load_base_fees(pool: Pool, head: BlockRef) -> tuple[int, ...]:
+    """Base fees of the head and the blocks before it that are remembered, oldest first, in wei.
+
+    Empty where the head is not among them.
+    """
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT number, hash, base_fee_wei FROM chain.block WHERE number <= $1"
+            " ORDER BY number DESC LIMIT $2",
+            head.number,
+            FORECAST_BLOCKS,
+        )
+    if not rows or rows[0]["hash"] != head.hash:
+        return ()
+    return tuple(int(row["base_fee_wei"]) for row in reversed(rows))
 
 
 async def _signed(

@@ -10,11 +10,11 @@ MAX_DELIVER_BYTES = 120_000
 """Of inputs, outputs and parameters in one transaction. Clients refuse transactions of more than
 131,072 bytes (go-ethereum `txMaxSize`)."""
 
-_STORED_GAS = 4_300
+STORED_GAS = 4_300
 """What a digest takes more in a post than an event: its word is written and not cleared, and the
 refund for clearing it is lost. In a batch; alone, or in a fresh word of 256 ids, it takes more,
 which the margin of admission covers."""
-_OWED_GAS = 5_000
+OWED_GAS = 5_000
 """The same of a debt, whose key is hashed besides."""
 _CLAIM_GAS = 30_000
 """Of one delivery beside the consumer's gas and the bytes: two calls of the request contract, an
@@ -67,9 +67,9 @@ def delivery_gas(
     if delivery is Delivery.EVENT:
         return 0
     if delivery is Delivery.STORED:
-        return _STORED_GAS
+        return STORED_GAS
     content_bytes = expected_bytes(input_bytes, max_tokens)
-    return _OWED_GAS + DELIVER_GAS + claim_gas(callback_gas_limit, content_bytes)
+    return OWED_GAS + DELIVER_GAS + claim_gas(callback_gas_limit, content_bytes)
 
 
 def undeliverable(

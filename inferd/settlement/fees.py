@@ -52,6 +52,11 @@ def replacement_fees(
     return Fees(min(wanted, caps.max_fee_wei), tip)
 
 
+def within(fees: Fees, cap_wei: int) -> Fees:
+    """The same fees where they offer no more than `cap_wei` a gas, and else so much."""
+    return Fees(min(fees.max_fee_wei, cap_wei), min(fees.priority_fee_wei, cap_wei))
+
+
 def market_tip(suggested_tip_wei: int, caps: FeeCaps) -> int:
     """The endpoint's suggestion within the operator's caps."""
     return min(max(suggested_tip_wei, caps.min_priority_fee_wei), caps.max_priority_fee_wei)

@@ -15,7 +15,7 @@ from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
 from inferd.settlement.fees import Fees, first_fees, replacement_fees
 from inferd.settlement.keys import SignerTrouble
 from inferd.settlement.launch import Launcher, gas_cap
-from inferd.settlement.outbox import GasObservation, ItemKey, Outbox
+from inferd.settlement.outbox import ItemKey, Outbox
 from inferd.settlement.receipts import (
     NOT_WANTED,
     OUT_OF_GAS,
@@ -322,10 +322,10 @@ class Follower:
             return
         self._status.confirmed_transactions += 1
         outcomes = item_outcomes(intent, receipt.logs, self._contracts)
-        gas = None
+        groups = None
         if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
-            gas = GasObservation(len(posted_groups(intent.calldata)), len(outcomes))
-        await self._close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, gas)
+            groups = len(posted_groups(intent.calldata))
+        await self._close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups)
 
     async def _close(
         self,
@@ -334,7 +334,7 @@ class Follower:
         outcome: str,
         outcomes: dict[ItemKey, str],
         receipt: Receipt | None = None,
-        gas: GasObservation | None = None,
+        groups: int | None = None,
     ) -> None:
         given_up = await self._outbox.close(
             intent,
@@ -343,7 +343,7 @@ class Follower:
             outcomes,
             max_failures=self._settings.max_item_failures,
             receipt=receipt,
-            gas=gas,
+            groups=groups,
         )
         self._status.abandoned += given_up
         for item_outcome in outcomes.values():

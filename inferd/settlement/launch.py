@@ -16,8 +16,9 @@ from inferd.settlement.fees import Fees
 from inferd.settlement.outbox import AlreadyLive, Outbox
 from inferd.settlement.records import Draft, Payload
 from inferd.settlement.sending import Sender
-from inferd.settlement.settings import MAX_TRANSACTION_GAS, PausedReason, SettlementStatus
+from inferd.settlement.settings import PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
+from scheduler.gas import MAX_TRANSACTION_GAS
 
 _REVERT_CODE = 3
 _REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")

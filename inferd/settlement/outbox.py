@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import asyncpg
 
 from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
-from inferd.protocol.request import Commitment
+from inferd.protocol.request import Commitment, Delivery
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import IntentState
+from scheduler.audit import VERSION as LEAF_VERSION
 
 ItemKey = tuple[int, Commitment]
 
@@ -36,12 +36,6 @@ class AlreadyLive(Exception):
 
 class NotPlanned(Exception):
     """The intent is no longer waiting for its first signature."""
-
-
-@dataclass(frozen=True, slots=True)
-class GasObservation:
-    groups: int
-    items: int
 
 
 class Outbox(IntentReader):
@@ -77,12 +71,16 @@ class Outbox(IntentReader):
                     [(intent_id, i.request_id, i.commitment, i.worker) for i in draft.items],
                 )
                 linked = await connection.fetch(
-                    "UPDATE node.decision SET intent_id = $1"
-                    " WHERE id = ANY($2::bigint[]) AND intent_id IS NULL RETURNING id",
+                    "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"
+                    " leaf_version = CASE WHEN d.leaf IS NULL THEN $4 ELSE d.leaf_version END"
+                    " FROM unnest($2::bigint[], $3::bytea[]) AS anchored (id, leaf)"
+                    " WHERE d.id = anchored.id AND d.intent_id IS NULL RETURNING d.id",
                     intent_id,
-                    list(draft.decision_ids),
+                    [row for row, _ in draft.decisions],
+                    [leaf for _, leaf in draft.decisions],
+                    LEAF_VERSION,
                 )
-                if len(linked) != len(draft.decision_ids):
+                if len(linked) != len(draft.decisions):
                     raise AlreadyLive("a decision is anchored by another intent")
                 return intent_id
         except asyncpg.UniqueViolationError as error:
@@ -211,12 +209,13 @@ class Outbox(IntentReader):
         *,
         max_failures: int,
         receipt: Receipt | None = None,
-        gas: GasObservation | None = None,
+        groups: int | None = None,
     ) -> int:
         """Ends the intent, frees its items, and gives up those that failed too often.
 
-        Where it did not anchor its decisions, the next post shall. Returns how many items were
-        given up.
+        Where it did not anchor its decisions, the next post shall. `groups` is how many groups a
+        post had that settled all of its items: its gas is an observation. Returns how many items
+        were given up.
         """
         async with self._transaction() as connection:
             await connection.execute(
@@ -245,14 +244,23 @@ class Outbox(IntentReader):
                     " WHERE intent_id = $1 AND state <> 'mined'",
                     intent.id,
                 )
-            if gas is not None and receipt is not None:
+            if groups is not None and receipt is not None:
+                # Of a post with a request whose row is gone by now the deliveries are not known.
                 await connection.execute(
-                    "INSERT INTO node.gas_observation (tx_hash, groups, items, gas_used)"
-                    " VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+                    "INSERT INTO node.gas_observation"
+                    " (tx_hash, groups, items, gas_used, stored, callbacks)"
+                    " SELECT $1, $2, $3::integer, $4, count(*) FILTER (WHERE r.delivery = $6),"
+                    "        count(*) FILTER (WHERE r.delivery = $7)"
+                    " FROM node.tx_item i JOIN chain.request r"
+                    "   ON r.id = i.request_id AND r.commitment = i.commitment"
+                    " WHERE i.intent_id = $5 HAVING count(*) = $3::integer ON CONFLICT DO NOTHING",
                     receipt.tx_hash,
-                    gas.groups,
-                    gas.items,
+                    groups,
+                    len(intent.items),
                     receipt.gas_used,
+                    intent.id,
+                    Delivery.STORED,
+                    Delivery.CALLBACK,
                 )
             return given_up
 

@@ -16,13 +16,14 @@ from inferd.settlement.batch import (
     SignGroup,
     StoredResult,
     build_groups,
+    load_base_fees,
     load_decisions,
     load_gas_model,
     load_ready,
     post_calldata,
 )
 from inferd.settlement.chain import Sight
-from inferd.settlement.fees import first_fees, market_tip
+from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
@@ -80,7 +81,6 @@ class Poster:
             self._pool,
             sight.head,
             settings,
-            price_wei=sight.next_base_fee_wei + market_tip(sight.tip_wei, settings.fee_caps()),
             max_gas=gas_cap(settings.max_gas, sight),
         )
         undeliverable = [result for result in found if not result.deliverable]
@@ -88,13 +88,16 @@ class Poster:
         self._count(found, sight)
         self._holds.keep_only(result.outbox_item() for result in found)
         gas = await load_gas_model(self._pool, settings)
+        base_fees_wei = await load_base_fees(self._pool, sight.head)
         async with self._pool.acquire() as connection:
             interval_s = await load_block_interval_s(connection)
         max_results = settings.max_results
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(self._snapshot(sight, ready, gas, max_results, interval_s))
+            decision = decide(
+                self._snapshot(sight, ready, gas, max_results, interval_s, base_fees_wei)
+            )
             self._tell_too_late(ready, decision)
             self._status.posting = decision.sentence + _undeliverable(len(undeliverable))
             self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
@@ -139,6 +142,7 @@ class Poster:
         if fees is None:
             self._status.noticed = PausedReason.GAS_PRICE_OVER_CAP
             return _Verdict.STOP
+        fees = within(fees, decision.fee_cap_wei)
         if decision.gas_limit_estimate * fees.max_fee_wei > sight.free_wei:
             # Known before any worker is asked for a signature.
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
@@ -158,19 +162,23 @@ class Poster:
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
         cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei)
-        if cost_wei > decision.revenue_wei:
+        earned_wei = decision.revenue_wei - decision.later_cost_wei
+        if cost_wei > earned_wei:
             # The model was too kind. Held for a block only: prices move, and others may join.
             self._status.noticed = PausedReason.UNPROFITABLE
             for result in chosen:
                 self._holds.hold_once(result.outbox_item(), sight.head.number)
             return _Verdict.SIFTED
+        fees = within(fees, earned_wei // estimate)
+        # Groups that there are more of than workers, as some of these did not sign for all.
+        unsigned = len(groups) - len({result.worker for result in chosen})
         draft = Draft(
             kind="post",
             target=call.target,
             calldata=call.calldata,
             gas_limit=gas_limit(
                 estimate,
-                gas.of(len(groups), len(chosen)),
+                decision.gas_limit_estimate + gas.per_group_gas * unsigned,
                 cap,
                 slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
             ),
@@ -181,11 +189,13 @@ class Poster:
                 "estimated_gas": estimate,
                 "cost_wei": cost_wei,
                 "revenue_wei": decision.revenue_wei,
+                "later_cost_wei": decision.later_cost_wei,
+                "fee_cap_wei": fees.max_fee_wei,
                 "next_base_fee_wei": sight.next_base_fee_wei,
                 "groups": len(groups),
             },
-            decisions_root=anchored.root if anchored.ids else None,
-            decision_ids=anchored.ids,
+            decisions_root=anchored.root if anchored.decisions else None,
+            decisions=anchored.decisions,
         )
         launched = await self._launcher.launch(draft, fees, sight)
         return _Verdict.POSTED if launched else _Verdict.STOP
@@ -223,6 +233,7 @@ class Poster:
         gas: GasModel,
         max_results: int,
         block_interval_s: float,
+        base_fees_wei: tuple[int, ...],
     ) -> PostingSnapshot:
         head = sight.head
         tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
@@ -237,6 +248,7 @@ class Poster:
             gas=gas,
             rules=rules,
             block_interval_s=block_interval_s,
+            recent_base_fees_wei=base_fees_wei,
         )
 
 

@@ -49,7 +49,8 @@ class Draft:
     reason: str
     inputs: Mapping[str, int | float | str]
     decisions_root: Hash32 | None = None
-    decision_ids: tuple[int, ...] = ()
+    decisions: tuple[tuple[int, bytes], ...] = ()
+    """What it anchors: rows of node.decision and their leaves."""
 
     @property
     def key(self) -> bytes:

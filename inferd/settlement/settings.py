@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from indexer.types import WEI_PER_GWEI, Address
+from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
 from scheduler.model import GasModel, PostingRules
 
-_GAS_PRIOR = GasModel(fixed_gas=45_000, per_group_gas=14_000, per_result_gas=5_500)
-MAX_TRANSACTION_GAS = 16_777_216
-"""EIP-7825: no chain since Fusaka takes a transaction with more."""
+_GAS_PRIOR = GasModel(
+    fixed_gas=45_000,
+    per_group_gas=14_000,
+    per_result_gas=5_500,
+    per_stored_gas=STORED_GAS,
+    per_callback_gas=OWED_GAS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class SettlementSettings:
         return PostingRules(
             delay_price_wei_per_s=self.delay_price_wei_per_s,
             max_results=self.max_results,
-            max_gas=min(self.max_gas, MAX_TRANSACTION_GAS),
+            max_gas=self.max_gas,
             guard_s=self.guard_s,
             priority_fee_wei=priority_fee_wei,
             max_fee_per_gas_wei=self.max_fee_per_gas_wei,

@@ -17,6 +17,8 @@ from inferd.workers.outages import through_outages
 from inferd.workers.pool import Worker, WorkerPool
 
 _CLOSE_GRACE_S = 3.0
+_UNKNOWN_MODEL_MS = 1_000.0
+"""Taken for the time of a model that the worker turns out not to serve."""
 _FAILURE_GRACE_S = (
     30.0  # a failure that cannot be written for so long is left to the lease's expiry
 )
@@ -122,13 +124,19 @@ class Dispatcher:
         self, lease: Lease, job: Job, result: SignedResult, until_s: float, log: Any
     ) -> None:
         self._pool.record(lease.worker, success=True)
+        ended_s = time.time()
 
         async def write(connection: Connection) -> tuple[bool, bool]:
             stored = await results.store(connection, result, lease)
             in_time = await leases.complete(connection, lease.id)
             if stored:
                 await service_stats.record_success(
-                    connection, lease.worker, job.model_id, result.compute_ms
+                    connection,
+                    lease.worker,
+                    job,
+                    result,
+                    prior_ms=self._prior_ms(lease, job),
+                    at_s=ended_s,
                 )
             return stored, in_time
 
@@ -149,12 +157,21 @@ class Dispatcher:
         self, lease: Lease, job: Job, kind: FailureKind, reason: str, until_s: float, log: Any
     ) -> None:
         blamed = kind in (FailureKind.FAILED, FailureKind.TIMEOUT)
+        waited_ms = lease.duration_s * 1000.0 if kind is FailureKind.TIMEOUT else None
+        ended_s = time.time()
 
         async def write(connection: Connection) -> None:
             await leases.fail(connection, lease.id, leases.failure_text(kind, reason))
             # Also where a sweep has just expired the lease: the worker was given the time.
             if blamed:
-                await service_stats.record_failure(connection, lease.worker, job.model_id)
+                await service_stats.record_failure(
+                    connection,
+                    lease.worker,
+                    job,
+                    prior_ms=self._prior_ms(lease, job),
+                    at_s=ended_s,
+                    waited_ms=waited_ms,
+                )
 
         if blamed:
             self._pool.record(lease.worker, success=False)
@@ -176,6 +193,10 @@ class Dispatcher:
                 return await write(connection)
 
         return await through_outages(once, log=log, until_s=until_s)
+
+    def _prior_ms(self, lease: Lease, job: Job) -> float:
+        backend = self._pool.worker(lease.worker).models.get(job.model_id)
+        return _UNKNOWN_MODEL_MS if backend is None else backend.prior_ms
 
     def _stop_counting(self, lease: Lease) -> None:
         """The slot is free once the computation has ended; the write needs none."""

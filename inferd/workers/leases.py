@@ -10,6 +10,7 @@ No other move exists. A lease's id only grows, and each request has one active l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +18,6 @@ from typing import Any
 
 from indexer.database import Connection
 from indexer.types import Address
-from inferd.protocol.request import Commitment
 from scheduler.model import RequestKey
 
 _MAX_FAILURE_CHARACTERS = 300
@@ -43,6 +43,16 @@ class FailureKind(StrEnum):
 
 class AlreadyLeased(Exception):
     """The request has an active lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request for a worker, and for how long."""
+
+    key: RequestKey
+    worker: bytes
+    attempt: int
+    lease_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +92,33 @@ def failure_kind(failure: str | None) -> FailureKind:
     return FailureKind(failure.partition(": ")[0])
 
 
-async def grant(
-    connection: Connection,
-    request_id: int,
-    commitment: Commitment,
-    worker: Address,
-    attempt: int,
-    lease_ms: int,
-) -> Lease:
-    """Gives the request to a worker. Raises AlreadyLeased; the transaction stays usable."""
-    row = await connection.fetchrow(
+async def grant_all(connection: Connection, grants: Sequence[Grant]) -> list[Lease]:
+    """Gives each request to a worker. Raises AlreadyLeased if one of them has an active
+    lease; what the others were given is then to be rolled back."""
+    if not grants:
+        return []
+    rows = await connection.fetch(
         f"""
         INSERT INTO node.lease
             (request_id, commitment, worker, attempt, state, leased_at, expires_at)
-        SELECT $1, $2, $3, $4, 'active', moment, moment + $5::bigint * interval '1 millisecond'
-        FROM clock_timestamp() AS moment
+        SELECT request_id, commitment, worker, attempt, 'active', moment,
+               moment + lease_ms * interval '1 millisecond'
+        FROM clock_timestamp() AS moment,
+             unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::int[], $5::bigint[])
+             AS grants (request_id, commitment, worker, attempt, lease_ms)
         ON CONFLICT (request_id, commitment) WHERE state = 'active' DO NOTHING
         RETURNING {_COLUMNS}
         """,  # noqa: S608
-        request_id,
-        commitment,
-        worker,
-        attempt,
-        lease_ms,
+        [one.key.id for one in grants],
+        [one.key.commitment for one in grants],
+        [one.worker for one in grants],
+        [one.attempt for one in grants],
+        [one.lease_ms for one in grants],
     )
-    if row is None:
-        raise AlreadyLeased(f"request {request_id}")
-    return _lease(row)
+    if len(rows) < len(grants):
+        held = {one.key.id for one in grants} - {row["request_id"] for row in rows}
+        raise AlreadyLeased(f"request {min(held, default=0)}")
+    return [_lease(row) for row in rows]
 
 
 async def complete(connection: Connection, lease_id: int) -> bool:

@@ -13,7 +13,7 @@ from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.backends.base import Backend
 from inferd.workers.breaker import Circuit, CircuitBreaker
 from inferd.workers.job import Job, SignedResult
-from inferd.workers.service_stats import ServiceStat, estimate, read_all
+from inferd.workers.service_stats import Priors, ServiceStat, estimate, read_all
 from scheduler import model as scheduling
 
 
@@ -109,13 +109,16 @@ class WorkerPool:
         """
         rows = await connection.fetch(
             """
-            SELECT signer, owner, models, slots, memory_mb, enabled, staked FROM chain.worker
-            WHERE signer = ANY($1::bytea[])
+            SELECT w.*, (SELECT coalesce(sum(r.fee_wei), 0) FROM node.lease l
+                         JOIN chain.request r ON r.id = l.request_id AND r.commitment = l.commitment
+                         WHERE l.worker = w.signer AND l.state = 'active') AS fees_in_hand_wei
+            FROM chain.worker w WHERE w.signer = ANY($1::bytea[])
             """,
             list(self._workers),
         )
         registered = {Address(row["signer"]): row for row in rows}
         stats = await read_all(connection)
+        priors, now_s = Priors(stats), time.time()
         views: list[scheduling.WorkerView] = []
         for address, worker in self._workers.items():
             row = registered.get(address)
@@ -135,8 +138,10 @@ class WorkerPool:
                     and row["enabled"]
                     and row["staked"]
                     and circuit is not Circuit.OPEN,
-                    service=_service(worker, served, stats),
+                    service=_service(worker, served, stats, priors, now_s),
                     owned=row is not None and row["owner"] in own_accounts,
+                    stake_wei=0 if row is None else row["stake_wei"],
+                    fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
                 )
             )
         return tuple(views)
@@ -146,9 +151,13 @@ def _service(
     worker: Worker,
     served: Collection[ModelId],
     stats: Mapping[tuple[Address, ModelId], ServiceStat],
+    priors: Priors,
+    now_s: float,
 ) -> dict[scheduling.ModelId, scheduling.ServiceEstimate]:
     return {
-        scheduling.ModelId(model): estimate(stats.get((worker.address, model)), backend.prior_ms)
+        scheduling.ModelId(model): estimate(
+            stats.get((worker.address, model)), priors.of(model, backend.prior_ms), now_s
+        )
         for model, backend in worker.models.items()
         if model in served
     }

@@ -1,59 +1,53 @@
-"""The orders a node can serve requests in, by name."""
+"""The policies a node can serve requests by, and the protocol that new ones keep to.
+
+Built in, by name:
+
+    value                 net value per slot-second, slack boost, aging (the default)
+    balanced              fee, wait and slack on one scale, 60/30/10, aging
+    weighted-raw          the published formula, as a baseline
+    fifo, edf, fee-first  oldest, earliest deadline, highest fee first
+    round-robin, weighted-round-robin, least-requests, p2c, peak-ewma
+                          oldest first; they differ in which worker a request takes
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
-from scheduler.admission import Admitted
-from scheduler.model import Snapshot
-from scheduler.priority import (
-    balanced_scores,
-    edf_scores,
-    fifo_scores,
-    weighted_raw_scores,
+from scheduler.policies.balanced import Balanced
+from scheduler.policies.choices import (
+    LeastRequests,
+    PeakEwma,
+    RoundRobin,
+    TwoChoices,
+    WeightedRoundRobin,
 )
+from scheduler.policies.orders import EarliestDeadline, FeeFirst, Fifo, WeightedRaw
+from scheduler.policies.protocol import Floats, Ints, LoadsView, OrderView, Policy, SeatsView
+from scheduler.policies.value import Value
 
-DEFAULT = "balanced"
+__all__ = ["DEFAULT", "POLICIES", "Floats", "Ints", "LoadsView", "OrderView", "Policy", "SeatsView"]
 
+DEFAULT: Policy = Value()
 
-class Policy(Protocol):
-    """How admitted requests are ordered. Admission and assignment are the same for all."""
-
-    @property
-    def name(self) -> str:
-        """What the operator writes in the settings, and what each plan records."""
-
-    def scores(self, snapshot: Snapshot, admitted: Sequence[Admitted]) -> Sequence[float]:
-        """One finite score for each admitted request, in their order; the highest goes first.
-
-        Must depend on nothing but the arguments, and each score on no request's position.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ScorePolicy:
-    """A policy that is a scoring function."""
-
-    name: str
-    function: Callable[[Snapshot, Sequence[Admitted]], Sequence[float]]
-
-    def scores(self, snapshot: Snapshot, admitted: Sequence[Admitted]) -> Sequence[float]:
-        return self.function(snapshot, admitted)
-
-
-_BUILT_IN: tuple[Policy, ...] = (
-    ScorePolicy(DEFAULT, balanced_scores),
-    ScorePolicy("weighted-raw", weighted_raw_scores),
-    ScorePolicy("fifo", fifo_scores),
-    ScorePolicy("edf", edf_scores),
-)
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in _BUILT_IN}
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        DEFAULT,
+        Balanced(),
+        WeightedRaw(),
+        Fifo(),
+        EarliestDeadline(),
+        FeeFirst(),
+        RoundRobin(),
+        WeightedRoundRobin(),
+        LeastRequests(),
+        TwoChoices(),
+        PeakEwma(),
+    )
+}
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of that name; ValueError with the known names if there is none."""
+    """The built-in policy of that name; ValueError with the known names if there is none."""
     try:
         return POLICIES[name]
     except KeyError:

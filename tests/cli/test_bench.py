@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from inferd.bench.index.chain import Shape
 from inferd.bench.index.compare import Comparison, Run
 from inferd.bench.index.live import Latencies, Pace
 from inferd.bench.index.way import Way
+from scheduler.simulation.predictions import Calibration, Cell
 from tests.cli.support import Cli
 
 
@@ -159,3 +161,105 @@ def test_latency_at_the_head(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json:
     else:
         assert "0.25 s" in outcome.stdout
         assert "2.0" in outcome.stdout
+
+
+def test_the_cost_of_limits_is_measured(cli: Cli) -> None:
+    size = ("--pending", "200", "--workers", "20", "--models", "3", "--repetitions", "1")
+    outcome = cli("bench", "limits", *size, "--json")
+    assert outcome.code == 0, outcome.stderr
+    figures = json.loads(outcome.stdout)
+    assert figures.pop("schema_version") == 1
+    assert {"none_ms", "all_ms", "split_ms", "swap_stall_ms"} <= figures.keys()
+    assert all(value >= 0 for value in figures.values())
+    lines = cli("bench", "limits", *size).stdout.splitlines()
+    assert lines[0].endswith(", 1.00 times")
+    assert lines[-1].startswith("stall of a change of policy: ")
+
+
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def a_trace(folder: Path, requests: int) -> Path:
+    place = folder / "trace.csv"
+    lines = (
+        f"2023-11-16 18:{n // 60:02}:{n % 60:02}.1234567,10,{20 + n % 7}\n" for n in range(requests)
+    )
+    place.write_text(HEADER + "".join(lines))
+    return place
+
+
+def test_predictions_are_measured_on_a_trace(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("bench", "predictions", "--trace", str(a_trace(tmp_path, 400)), "--json")
+    assert outcome.code == 0, outcome.stderr
+    found = json.loads(outcome.stdout)
+    assert (found["trace"], found["requests"], found["held_out"]) == ("trace.csv", 400, 200)
+    assert (found["level"], found["tolerance"], found["holds"]) == (0.9, 0.02, True)
+    assert {cell["predicted"] for cell in found["cells"]} == {"length", "service"}
+
+
+def test_predictions_that_do_not_hold_are_a_failure(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("service", "all", 900, 0.8, 1.5)
+    monkeypatch.setattr(
+        "inferd.cli.bench_predictions.calibration_of",
+        lambda rows, seed: Calibration(1_800, 900, (cell,)),
+    )
+    outcome = cli("bench", "predictions", "--trace", str(a_trace(tmp_path, 4)))
+    assert outcome.code == ExitCode.NOT_AS_PROMISED
+    assert "80.0%" in outcome.stdout
+    assert "10.0%" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read"),
+        (b"", "line 1"),
+        (HEADER.encode(), "no request"),
+        (HEADER.encode() + b"yesterday,1,2\n", "line 2"),
+        (b"\xff\xfe", "no UTF-8 text"),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_no_trace_is_named(
+    cli: Cli, tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    place = tmp_path / "trace.csv"
+    if content is not None:
+        place.write_bytes(content)
+    outcome = cli("bench", "predictions", "--trace", str(place))
+    outcome.refused(ExitCode.CONFIGURATION, "trace.csv", says)
+
+
+def test_posting_in_a_table_and_for_programs(cli: Cli) -> None:
+    options = ("--seeds", "1", "--blocks", "100", "--delay-percent", "0.5")
+    table = cli("bench", "posting", *options)
+    assert table.code in {0, ExitCode.NOT_AS_PROMISED}, "100 blocks are few"
+    assert table.stdout.count("price-by-age") == 6
+    assert "times what one would who knew" in " ".join(table.stdout.split())
+
+    outcome = cli("bench", "posting", *options, "--json")
+    said = json.loads(outcome.stdout)
+    assert said["schema_version"] == 1
+    assert (said["seeds"], said["blocks"], said["delay_percent"]) == (1, 100, 0.5)
+    assert len(said["cells"]) == 30
+    assert said["worst_ratio"] >= 1.0
+    assert "frontier" not in said
+
+
+def test_posting_that_misses_its_target_is_shown_and_is_a_failure(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferd.bench.posting.measure.TARGET", 1.0)
+    outcome = cli("bench", "posting", "--seeds", "1", "--blocks", "100", "--json")
+    assert outcome.code == ExitCode.NOT_AS_PROMISED
+    assert json.loads(outcome.stdout)["missed"] == 0
+    assert "more than 1.00" in outcome.stderr
+
+
+def test_a_series_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("bench", "posting", "--base-fee", str(tmp_path / "none.csv"))
+    assert outcome.code == ExitCode.CONFIGURATION
+    assert "none.csv cannot be used: No such file" in outcome.stderr
+    assert outcome.stdout == ""

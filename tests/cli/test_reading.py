@@ -20,6 +20,7 @@ WHY = {
     "reason": "no_free_slot",
     "sentence": "Every worker is busy.",
     "next_action": "Wait for a slot.",
+    "numbers": {"wait_s": "12.5", "detail": "no \x1b]0;colour"},
 }
 EVIL = "\x1b]0;owned\x07\u202eevil[red]\r\n"
 
@@ -86,6 +87,7 @@ def test_why_for_people(cli: Cli, node: FakeNode) -> None:
 
     assert cli("why", "7").stdout == (
         "waiting (no_free_slot): Every worker is busy.\nnext: Wait for a slot.\n"
+        "  wait_s            12.5\n  detail            no \\x1b]0;colour\n"
     )
 
 

@@ -6,12 +6,14 @@ from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.audit import encode, leaf, merkle_proof, merkle_root
-from scheduler.model import Decision, Reason
+from scheduler.audit import Origin, encode, leaf, merkle_proof, merkle_root
+from scheduler.decision import Decision
+from scheduler.model import Numbers, Reason
 from tests.contracts.abi import words
 from tests.contracts.setting import Setting
-from tests.scheduler.make import block, key, worker_id
+from tests.scheduler.make import key, worker_id
 
+ORIGIN = Origin(100, b"\x11" * 32, 10**9, "balanced", "1")
 _HASHES = st.binary(min_size=32, max_size=32)
 _CHAIN = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -42,10 +44,8 @@ def test_every_leaf_is_proved_and_no_other(
 @_CHAIN
 @given(st.integers(0, 2**63), st.floats(allow_nan=False, allow_infinity=False), st.text())
 def test_the_leaf_of_a_decision(setting: Setting, id_: int, score: float, note: str) -> None:
-    decision = Decision(
-        key(id_), Reason.ASSIGNED, "Because.", worker_id(3), score, 5_000, {"note": note}
-    )
-    encoding = encode(decision, block(), "balanced")
+    decision = Decision(key(id_), Reason.ASSIGNED, worker_id(3), score, 5_000, Numbers(detail=note))
+    encoding = encode(decision, ORIGIN)
     call = (setting.checker, setting.abis["checker"].call("leafOf", (encoding,)))
 
-    assert setting.view([call]) == [leaf(decision, block(), "balanced")]
+    assert setting.view([call]) == [leaf(decision, ORIGIN)]

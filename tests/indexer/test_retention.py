@@ -237,8 +237,8 @@ async def test_transaction__that_anchors_a_decision__stays_as_long_as_that(
         " kept, refused, duration_us) VALUES (1, '', 1, '', 1, 1, 0, 0, 1)"
     )
     await old.execute(
-        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
-        " inputs, leaf, intent_id) SELECT id, 1, '', 'assign', '', '', '{}', '',"
+        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, intent_id)"
+        " SELECT id, 1, '', 'assign', '',"
         " (SELECT min(id) FROM node.tx_intent) FROM node.round"
     )
     await job(old).run()

@@ -18,8 +18,9 @@ from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.node import api, views
+from inferd.node.feed import Feed
 from inferd.node.rounds import Rounds
-from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.node.snapshot import RoundInputs
 from inferd.settlement import callbacks, refunds
 from inferd.settlement.batch import load_decisions, load_gas_model, load_ready
 from inferd.settlement.follow import Follower
@@ -80,9 +81,8 @@ _FILL = {
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
     "node.decision": f"""
-        INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence, inputs,
-            leaf, intent_id)
-        SELECT 1, n, {_KEY}, 'assign', '', '', '{{}}', '',
+        INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, intent_id)
+        SELECT 1, n, {_KEY}, 'assign', 'assigned',
             CASE WHEN n < {REQUESTS} - 100 THEN n / 100 END
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
@@ -92,9 +92,8 @@ _FILL = {
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS} - {PENDING}) n
     """,
     "node.refusal": f"""
-        INSERT INTO node.refusal (request_id, commitment, deadline_s, reason, sentence,
-            block_number)
-        SELECT n, {_KEY}, 1, 'model_unknown', '', 1
+        INSERT INTO node.refusal (request_id, commitment, deadline_s, reason, block_number)
+        SELECT n, {_KEY}, 1, 'model_unknown', 1
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
     "chain.payment": f"""
@@ -168,22 +167,30 @@ async def fill_all(database: str, tables: list[str]) -> None:
 
 async def a_round(pool: Pool) -> None:
     inputs = RoundInputs((), GasModel(1, 1, 1), Rules(poster_bps=1), float(NOW_S), 15_000_000)
-    async with pool.acquire() as connection:
-        snapshot = await load_snapshot(connection, inputs)
-    assert snapshot is not None
-    assert len(snapshot.requests) == 130  # half have a result, 20 of the others are in hand
 
     async def no_fence(connection: Connection) -> None:
         pass
 
-    rounds: Any = SimpleNamespace(db=pool, fence=no_fence)
-    await Rounds._reconsider(rounds, snapshot, frozenset(Reason))
+    feed = Feed()
+    rounds: Any = SimpleNamespace(fence=no_fence)
+    async with pool.acquire() as connection:
+        reading = await feed.read(connection, inputs, no_fence)
+        assert reading is not None
+        assert len(reading.rows) == 130  # half have a result, 20 of the others are in hand
+        feed.take_in(reading)
+        await connection.execute(
+            "UPDATE chain.request SET fee_wei = fee_wei WHERE id = $1", REQUESTS
+        )
+        reading = await feed.read(connection, inputs, no_fence)
+        assert reading is not None
+        assert reading.asked == [REQUESTS]
+        await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
 
 
 async def a_settlement_step(pool: Pool) -> None:
     head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
     settings = SettlementSettings(poster_bps=1_000)
-    assert await load_ready(pool, head, settings, price_wei=0, max_gas=15_000_000)
+    assert await load_ready(pool, head, settings, max_gas=15_000_000)
     await load_decisions(pool, 2_048)
     await load_gas_model(pool, settings)
     limits = callbacks.Limits(15_000_000, 10**9, 0, 50)

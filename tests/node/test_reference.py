@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from indexer.errors import ExitCode, OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.limit_settings import TenantSettings
 from inferd.node.reference import (
     attribute_docs,
     error_classes,
@@ -58,7 +59,7 @@ def test_no_two_errors_share_a_code() -> None:
 
 @pytest.mark.parametrize(
     "owner",
-    [*settings_classes().values(), WorkerSettings, KeySource],
+    [*settings_classes().values(), WorkerSettings, TenantSettings, KeySource],
     ids=lambda owner: owner.__name__,
 )
 def test_each_setting_says_what_it_is(owner: type[BaseModel]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,24 @@ import pytest
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
-from inferd.node.rounds import Rounds
+from inferd.node.rounds import Rounds, _State
 from inferd.node.snapshot import RoundInputs
+from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
+from inferd.node.why import why
+from inferd.policies.journal import adopt_settings
+from inferd.policies.steering import Steering
 from inferd.protocol.request import model_id
+from inferd.settlement.batch import load_decisions
+from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
+from inferd.workers import length_stats
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
-from scheduler import audit
-from scheduler.model import GasModel, Rules
+from scheduler import audit, recording
+from scheduler.choice import chosen
+from scheduler.model import GasModel, RequestKey, Rules
 from tests.workers.support import MODEL, Scripted, a_worker, until
 
 _FEE_WEI = 10**16
@@ -44,7 +52,7 @@ class House:
 
     def start_anew(self) -> Rounds:
         """As a restarted node on the same tables."""
-        self.rounds = replace(self.rounds, _kept={}, _grounds=None)
+        self.rounds = replace(self.rounds, _state=_State(), _grounds=None)
         return self.rounds
 
     async def request(self, number: int, *, branch: int = 0, **changes: Any) -> bytes:
@@ -117,6 +125,9 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         )
 
     settings = {"max_gas": 15_000_000, "max_attempts": 3}
+    steering = Steering()
+    async with pool.acquire() as connection:
+        await adopt_settings(connection, chosen("balanced", "", ""))
 
     async def inputs(connection: Connection) -> RoundInputs:
         return RoundInputs(
@@ -134,7 +145,8 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         Rounds(
             db=pool,
             inputs=inputs,
-            policy="balanced",
+            steering=steering,
+            policy_budget_s=lambda: 1.0,
             dispatcher=dispatcher,
             names={model_id(MODEL): MODEL},
             fence=no_fence,
@@ -145,6 +157,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         settings,
     )
     await dispatcher.close()
+    steering.close()
 
 
 async def fails(job: Job) -> bytes:
@@ -324,20 +337,99 @@ async def test_a_request_that_a_reorg_took_away_is_not_leased(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.request(1)
-    snapshot = await house.rounds._look()
+    load_jobs = house.rounds._load_jobs
 
-    async def stale() -> object:
-        return snapshot
+    async def after_a_reorg(connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
+        await connection.execute("DELETE FROM chain.request")
+        return await load_jobs(connection, ids)
 
-    monkeypatch.setattr(house.rounds, "_look", stale)
-    await house.db.execute("DELETE FROM chain.request")
+    monkeypatch.setattr(house.rounds, "_load_jobs", after_a_reorg)
     await house.rounds.round()
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
+    await house.rounds.round()
+    assert house.rounds._state.planner.pending == 0
 
 
-async def test_leaves_in_the_table_are_those_of_the_decisions(house: House) -> None:
-    await house.request(1)
+async def test_after_an_error_on_the_way_everything_is_read_anew(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.request(1, fee_wei=10**9)
+    await house.rounds.round()
+    await house.request(2)
+
+    async def broken(*_: object) -> None:
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(house.rounds, "_write", broken)
+    with pytest.raises(OSError, match="away"):
+        await house.rounds.round()
+    monkeypatch.undo()
     plan = await house.rounds.round()
     assert plan is not None
-    stored = await house.db.fetchval("SELECT leaf FROM node.decision")
-    assert stored == audit.leaf(plan.assigned[0], plan.block, plan.policy)
+    assert [one.key.id for one in plan.assigned] == [2]
+    assert [one.key.id for one in plan.kept] == [1]
+
+
+async def test_while_nothing_may_be_decided_changes_do_not_pile_up(house: House) -> None:
+    house.rounds.may_decide = lambda: False
+    await house.request(1)
+    assert await house.db.fetchval("SELECT count(*) FROM node.touched") > 0
+    house.rounds.bell.ring()
+    running = asyncio.create_task(house.rounds.run())
+
+    async def emptied() -> None:
+        while await house.db.fetchval("SELECT count(*) FROM node.touched"):
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(20):
+        await emptied()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    plan = await house.rounds.round()
+    assert plan is not None
+    assert [one.key.id for one in plan.assigned] == [1]
+
+
+async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> None:
+    await house.request(1)
+    await house.request(2, fee_wei=10**9)
+    await house.request(3, model_id=model_id("unheard-of"))
+    await house.request(4, quorum=3)
+    plan = await house.rounds.round()
+    assert plan is not None
+    rows = await house.db.fetch(
+        f"SELECT d.kind, d.leaf, {SELECT_DECISION} FROM node.decision d"
+        " JOIN node.round r ON r.id = d.round_id ORDER BY request_id"
+    )
+    decided = [*plan.assigned, *plan.kept, *plan.refused]
+    assert [decision_of(row) for row in rows] == decided
+    assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
+    leaves = [leaf_of(row) for row in rows]
+    assert leaves == [audit.leaf(one, audit.origin_of(plan)) for one in decided]
+    async with house.db.acquire() as connection:
+        view = await one_request(connection, {}, 2)
+    assert view is not None
+    assert view.sentence == plan.kept[0].sentence
+    assert why(view).numbers["fee_wei"] == str(10**9)
+    anchored = await load_decisions(house.db, 100)
+    assert anchored.root == audit.merkle_root(leaves)
+
+
+async def test_outputs_are_predicted_by_what_the_requester_was_answered_before(
+    house: House,
+) -> None:
+    model, talker = model_id(MODEL), b"\x44" * 20
+    for _ in range(60):
+        async with house.db.acquire() as connection:
+            await length_stats.record(connection, model, Address(talker), 900, 1_000)
+    await house.request(1, max_tokens=1_000)
+    await house.request(2, max_tokens=1_000, requester=talker)
+    await house.request(3, max_tokens=20, requester=talker)
+    house.rounds.record_up_to = 100
+    assert await house.rounds.round() is not None
+    stored = await house.db.fetchval("SELECT encoding FROM node.round_snapshot")
+    seen = recording.decode(recording.decompress(stored)).snapshot
+    tokens = {one.key.id: one.tokens_mean for one in seen.requests}
+    assert tokens[2] > 800
+    assert 15 < tokens[3] <= 20
+    assert all(one.tokens_sigma > 0 for one in seen.requests if one.key.id == 1)

@@ -3,13 +3,18 @@ takes on this chain."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from dataclasses import dataclass, field
+
 import pytest
 
-from indexer.database import Pool
+from indexer.database import Connection, Pool
 from indexer.types import Address
-from inferd.node.snapshot import RoundInputs, load_snapshot
+from inferd.node.feed import Feed, Reading
+from inferd.node.snapshot import RoundInputs
 from inferd.settlement.intervals import block_interval_s
-from scheduler.model import GasModel, RequestKey, Rules, Snapshot
+from scheduler.model import GasModel, PendingRequest, RequestKey, Rules, Snapshot
 
 NOW_S = 1_700_000_000
 KEY = RequestKey(1, b"\x01" * 20)
@@ -89,13 +94,139 @@ async def post(pool: Pool, worker: Address, *, live: bool, outcome: str | None) 
     )
 
 
-async def seen(pool: Pool, inclusion_s: float = 3.0) -> Snapshot:
+@dataclass
+class Follower:
+    """Somebody who has read before and reads what has changed."""
+
+    feed: Feed = field(default_factory=Feed)
+    pending: dict[RequestKey, PendingRequest] = field(default_factory=dict)
+
+    def take_in(self, reading: Reading) -> None:
+        changes = self.feed.take_in(reading)
+        for key in changes.removed:
+            del self.pending[key]
+        self.pending |= {request.key: request for request in changes.added}
+
+
+@pytest.fixture(autouse=True)
+def follower() -> Follower:
+    _FOLLOWERS.clear()
+    _FOLLOWERS.append(Follower())
+    return _FOLLOWERS[0]
+
+
+_FOLLOWERS: list[Follower] = []
+
+
+async def seen(pool: Pool, inclusion_s: float = 3.0, max_gas: int = 15_000_000) -> Snapshot:
+    """What a round sees that reads everything; one that reads what has changed sees the same."""
     rules = Rules(poster_bps=1_000, inclusion_s=inclusion_s)
-    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S), 15_000_000)
+    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S), max_gas)
+    followers = (Follower(), _FOLLOWERS[0])
     async with pool.acquire() as connection:
-        snapshot = await load_snapshot(connection, inputs)
-    assert snapshot is not None
-    return snapshot
+        for follower in reversed(followers):
+            reading = await follower.feed.read(connection, inputs, no_fence)
+            assert reading is not None
+            follower.take_in(reading)
+    first, second = (
+        sorted(one.pending.values(), key=lambda request: request.key) for one in followers
+    )
+    assert first == second
+    moment = reading.moment
+    return Snapshot(
+        moment.block,
+        moment.now_s,
+        tuple(first),
+        (),
+        moment.gas,
+        moment.rules,
+        moment.recent_fees_wei,
+    )
+
+
+async def no_fence(connection: Connection) -> None:
+    """One daemon only."""
+
+
+async def test_only_what_was_touched_is_read_again(chain: Pool, follower: Follower) -> None:
+    await seen(chain)
+    inputs = RoundInputs((), GasModel(1, 1, 1), Rules(poster_bps=1), float(NOW_S), 15_000_000)
+
+    async def asked() -> object:
+        async with chain.acquire() as connection:
+            reading = await follower.feed.read(connection, inputs, no_fence)
+            assert reading is not None
+            follower.take_in(reading)
+            return reading.asked
+
+    assert await asked() == []
+    await chain.execute("UPDATE chain.request SET fee_wei = fee_wei + 1")
+    assert await asked() == [KEY.id]
+    assert follower.pending[KEY].fee_wei == 2
+    await chain.execute("UPDATE chain.worker SET staked = false WHERE signer = ''")
+    assert await asked() == []  # nobody
+    await chain.execute("UPDATE chain.worker SET staked = false")
+    assert await asked() is None  # any stored result may be void
+    assert await asked() == []
+    await chain.execute("UPDATE chain.request SET status = 'fulfilled'")
+    assert await asked() == [KEY.id]
+    assert not follower.pending
+
+
+async def test_a_change_that_commits_late_is_read_late(chain: Pool) -> None:
+    """Its row in the queue is older than others that were taken out before."""
+    await seen(chain)
+    async with chain.acquire() as connection:
+        change = connection.transaction()
+        await change.start()
+        await connection.execute("UPDATE chain.request SET fee_wei = 77")
+        await chain.execute("INSERT INTO node.touched VALUES (99)")
+        assert [request.fee_wei for request in (await seen(chain)).requests] == [1]
+        await change.commit()
+    assert [request.fee_wei for request in (await seen(chain)).requests] == [77]
+
+
+async def test_an_id_of_another_branch_takes_the_place_of_the_old(chain: Pool) -> None:
+    await seen(chain)
+    await chain.execute("UPDATE chain.request SET commitment = $1", b"\xee" * 20)
+    assert [request.key for request in (await seen(chain)).requests] == [
+        RequestKey(KEY.id, b"\xee" * 20)
+    ]
+    await chain.execute("DELETE FROM chain.request")
+    assert (await seen(chain)).requests == ()
+
+
+async def test_the_end_of_a_rest_is_seen_without_a_change(chain: Pool, follower: Follower) -> None:
+    await chain.execute(
+        "INSERT INTO node.lease (request_id, commitment, worker, attempt, state, expires_at,"
+        " ended_at, failure) VALUES ($1, $2, $3, 1, 'failed', now(), clock_timestamp(),"
+        " 'failed: x')",
+        KEY.id,
+        KEY.commitment,
+        WORKER,
+    )
+    assert (await seen(chain)).requests == ()
+    await until_rested(follower)
+    (request,) = (await seen(chain)).requests
+    assert request.attempts == 1
+    await chain.execute("TRUNCATE node.lease")
+    (request,) = (await seen(chain)).requests
+    assert request.attempts == 0
+
+
+async def until_rested(follower: Follower) -> None:
+    (until_s,) = follower.feed._rests.values()
+    # It asks again after three quarters of the second that the rest takes.
+    await asyncio.sleep(max(0.0, until_s - time.monotonic()) + 0.3)
+
+
+async def test_what_was_passed_over_is_read_as_a_whole(chain: Pool, follower: Follower) -> None:
+    await seen(chain)
+    await chain.execute("UPDATE chain.request SET fee_wei = 5")
+    async with chain.acquire() as connection:
+        await follower.feed.skip(connection, no_fence)
+    assert await chain.fetchval("SELECT count(*) FROM node.touched") == 0
+    assert [request.fee_wei for request in (await seen(chain)).requests] == [5]
 
 
 async def test_what_has_a_result_that_can_be_posted_is_not_computed_again(chain: Pool) -> None:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import log, sqrt
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
+from scheduler.gas import FORECAST_BLOCKS
+from scheduler.kinds import (
+    PER_SIGMA,
+    Z90,
+    kind_codes,
+    mean_ms,
+    p90_factors,
+    p90_ms,
+    sigma_class_of,
+    tokens_of,
+)
 from scheduler.model import (
     Block,
+    DeliveryKind,
     GasModel,
     ModelId,
     PendingRequest,
@@ -67,8 +82,20 @@ def request(number: int = 1, **changes: Any) -> PendingRequest:
     return PendingRequest(**(values | changes))
 
 
-def service(mean_ms: float = 1_000.0, p90_ms: float = 2_000.0) -> ServiceEstimate:
-    return ServiceEstimate(mean_ms, p90_ms, 10)
+def service(mean_ms: float = 1_000.0, p90_ms: float = 2_000.0, **changes: Any) -> ServiceEstimate:
+    """With the spread that leads to the p90, which is 1 to 2.27 times the mean."""
+    sigma = Z90 - sqrt(max(0.0, Z90**2 - 2 * log(p90_ms / mean_ms)))
+    return ServiceEstimate(mean_ms, **{"sigma": sigma, "samples": 10} | changes)
+
+
+def p90_of(estimate: ServiceEstimate, one: PendingRequest | None = None) -> float:
+    """What the scheduler reckons with, for a model that is loaded."""
+    one = one or request()
+    kind = kind_codes(np.array([0]), np.array([one.tokens_mean]), np.array([one.tokens_sigma]))
+    mean = mean_ms(np.array([estimate.base_ms]), np.array([estimate.per_token_ms]), tokens_of(kind))
+    sigma = int(sigma_class_of(kind)[0]) / PER_SIGMA
+    factors = p90_factors(np.array([estimate.sigma]), sigma) * estimate.p90_factor
+    return float(p90_ms(mean, factors)[0])
 
 
 def worker(number: int = 1, **changes: Any) -> WorkerView:
@@ -143,11 +170,19 @@ def workers(draw: st.DrawFn, number: int) -> WorkerView:
         available=draw(st.booleans()),
         owned=draw(st.booleans()),
         service={
-            model(one): service(
-                mean := draw(st.floats(0.0, 5_000.0)), mean * draw(st.floats(1.0, 3.0))
+            model(one): ServiceEstimate(
+                draw(st.sampled_from([0.0, 700.0, 1_000.0]) | st.floats(0.0, 5_000.0)),
+                draw(st.sampled_from([0.0, 0.0, 10.0, 40.0])),
+                draw(st.sampled_from([0.0, 0.5, 3.0])),
+                10,
+                draw(st.sampled_from([1.0, 0.5, 0.0])),
+                draw(st.sampled_from([0.0, 2_000.0])),
+                draw(st.sampled_from([0.0, 500.0])),
+                draw(st.sampled_from([1.0, 0.5, 2.0])),
             )
             for one in served
         },
+        loaded=draw(st.none() | st.sets(st.sampled_from([model(1), model(2)])).map(frozenset)),
     )
 
 
@@ -164,7 +199,12 @@ def pending(draw: st.DrawFn, number: int) -> PendingRequest:
         attempts=draw(st.integers(0, 3)),
         tried=frozenset(worker_id(one) for one in tried),
         unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
+        bad_input=draw(st.sampled_from([None, None, None, "not UTF-8"])),
         batchable=draw(st.booleans()),
+        delivery_gas=draw(st.sampled_from([0, 0, 40_000])),
+        tenant=TenantId(bytes([draw(st.integers(0, 2))]) * 20),
+        tokens_mean=draw(st.sampled_from([0.0, 0.5, 30.0, 64.0])),
+        tokens_sigma=draw(st.sampled_from([0.0, 0.3, 2.0])),
     )
 
 
@@ -189,6 +229,8 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             deadline_s=NOW_S + left_s[number - 1],
             computed_at_s=NOW_S - draw(st.floats(-1.0, 200.0)),
             batchable=draw(st.sampled_from([True, True, True, False])),
+            delivery=draw(st.sampled_from(DeliveryKind)),
+            later_gas=draw(st.sampled_from([0, 0, 3_000, 40_000])),
         )
         for _ in range(draw(st.integers(0, 25)))
     )
@@ -202,4 +244,10 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
         ),
         block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
+        recent_base_fees_wei=tuple(
+            draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=FORECAST_BLOCKS))
+        ),
+        gas=draw(
+            st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
+        ),
     )

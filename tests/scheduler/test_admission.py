@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from scheduler.admission import Admission, Admitted, gas_need_wei
-from scheduler.model import Decision, GasModel, Reason, Rules
+from scheduler.cover import Cover
+from scheduler.decision import Decision
+from scheduler.model import GasModel, Moment, Reason, Rules
 from scheduler.plan import plan
-from scheduler.pool import Pool
+from scheduler.policies import OrderView
+from scheduler.policies.orders import Fifo
 from tests.scheduler.make import (
     ETH,
     GWEI,
@@ -24,17 +27,37 @@ from tests.scheduler.make import (
 )
 
 
-def _check(one, *workers, **changes) -> Admitted | Decision:
-    round_ = snapshot((one,), workers or (worker(),), **changes)
-    return Admission(round_, Pool(round_.workers)).check(one)
+@dataclass(frozen=True, slots=True)
+class _Looking(Fifo):
+    """Keeps what it was shown."""
+
+    seen: list[OrderView] = field(default_factory=list)
+
+    def scores(self, view: OrderView) -> Any:
+        self.seen.append(view)
+        return -view.submitted_at_s
+
+
+def _admitted(one, *workers, **changes) -> OrderView:
+    """What a policy sees of the one request."""
+    looking = _Looking()
+    plan(snapshot((one,), workers or (worker(),), **changes), looking)
+    (view,) = looking.seen
+    assert len(view) == 1
+    return view
 
 
 def _turned_away(one, *workers, **changes) -> Decision:
-    outcome = _check(one, *workers, **changes)
-    assert isinstance(outcome, Decision)
-    assert outcome.key == one.key
-    assert outcome.worker is None
-    return outcome
+    result = plan(snapshot((one,), workers or (worker(),), **changes))
+    (decision,) = (*result.kept, *result.refused)
+    assert decision.key == one.key
+    assert decision.worker is None
+    assert decision.score is None
+    return decision
+
+
+def _need_wei(moment: Moment, workers: int = 1, **how: Any) -> int:
+    return Cover(moment, workers).need_wei(0, 0, **how)
 
 
 def test_bad_input_says_what():
@@ -53,10 +76,8 @@ def test_expired_by_the_block_not_by_the_wall_clock():
     one = request(deadline_s=NOW_S - 12, model=model(9))
     decision = _turned_away(one, now_s=float(NOW_S - 100))
     assert decision.reason is Reason.EXPIRED
-    assert decision.sentence == (
-        f"Its deadline {NOW_S - 12} passed 12 s before block 100 ({NOW_S})."
-    )
-    assert decision.inputs["block_timestamp_s"] == NOW_S
+    assert decision.sentence == (f"Its deadline {NOW_S - 12} passed 12 s before the head's time.")
+    assert decision.numbers.now_s == NOW_S
 
 
 def test_at_its_deadline_it_is_not_expired_but_infeasible():
@@ -72,9 +93,10 @@ def test_model_unknown_only_if_no_registered_worker_serves_it():
     decision = _turned_away(request(model=model(0xAB << 248)))
     assert decision.reason is Reason.MODEL_UNKNOWN
     assert (
-        decision.sentence == "No registered worker serves model 0xab000000… (1 worker registered)."
+        decision.sentence
+        == "No registered worker serves model 0xab" + "00" * 31 + " (1 worker registered)."
     )
-    assert isinstance(_check(request(), worker(available=False)), Admitted)
+    _admitted(request(), worker(available=False))
 
 
 def test_memory_too_large_for_the_workers_of_its_model():
@@ -83,32 +105,32 @@ def test_memory_too_large_for_the_workers_of_its_model():
     assert decision.reason is Reason.MEMORY_TOO_LARGE
     assert "asks for 8001 MB" in decision.sentence
     assert "has 8000 MB" in decision.sentence
-    assert isinstance(_check(request(memory_mb=8_000), worker(memory_mb=8_000)), Admitted)
+    _admitted(request(memory_mb=8_000), worker(memory_mb=8_000))
 
 
 def test_attempts_exhausted():
     decision = _turned_away(request(attempts=3))
     assert decision.reason is Reason.ATTEMPTS_EXHAUSTED
     assert decision.sentence == "It was tried 3 times without a result; the limit is 3."
-    assert isinstance(_check(request(attempts=2)), Admitted)
+    _admitted(request(attempts=2))
 
 
 def test_deadline_infeasible_at_the_best_p90_and_inclusion():
-    slow, fast = worker(1), worker(2, available=False, service={model(): service(500, 1_500)})
+    slow, fast = worker(1), worker(2, available=False, service={model(): service(750, 1_500)})
     decision = _turned_away(request(deadline_s=NOW_S + 4), slow, fast)
     assert decision.reason is Reason.DEADLINE_INFEASIBLE
     assert decision.sentence == (
         "Its deadline is 4.0 s away; the fastest worker that serves it needs 1.5 s (p90), "
         "and the post 3.0 s more."
     )
-    assert decision.inputs["best_p90_ms"] == 1_500
+    assert decision.numbers.p90_ms == 1_500
 
 
 def test_it_is_kept_while_a_registered_worker_could_make_it():
     slow = worker(1, service={model(): service(4_000, 5_000)})
-    fast = worker(2, available=False, service={model(): service(500, 1_500)})
+    fast = worker(2, available=False, service={model(): service(750, 1_500)})
     one = request(deadline_s=NOW_S + 5)
-    assert _check(one, slow, fast).slack_s == pytest.approx(0.5)
+    assert _admitted(one, slow, fast).slack_s == pytest.approx([0.5])
     (kept,) = plan(snapshot((one,), (slow, fast))).kept
     assert kept.reason is Reason.NO_AVAILABLE_WORKER
     assert "none can finish within the 2.0 s left" in kept.sentence
@@ -116,14 +138,14 @@ def test_it_is_kept_while_a_registered_worker_could_make_it():
 
 def test_the_clock_is_the_later_of_wall_and_chain():
     one = request(deadline_s=NOW_S + 20)
-    assert _check(one, now_s=NOW_S - 50.0).budget_ms == 17_000
-    assert _check(one, now_s=NOW_S + 5.0).budget_ms == 12_000
+    assert _admitted(one, now_s=NOW_S - 50.0).budget_ms == [17_000]
+    assert _admitted(one, now_s=NOW_S + 5.0).budget_ms == [12_000]
 
 
 def test_gas_too_dear_is_kept_with_the_numbers():
     # (50,000 + 1 * 10,000 + 8 * 5,000) / 8 gas * 10 gwei * 1.5 = 187,500 gwei
     round_ = snapshot((), (worker(),), block=block(base_fee_wei=9 * GWEI), rules=_tip(GWEI))
-    assert gas_need_wei(round_, batchable=True) == 187_500 * GWEI
+    assert _need_wei(round_.moment, batchable=True) == 187_500 * GWEI
     one = request(fee_wei=187_500 * GWEI - 1)
     decision = _turned_away(one, block=round_.block, rules=round_.rules)
     assert decision.reason is Reason.GAS_TOO_DEAR_NOW
@@ -134,12 +156,12 @@ def test_gas_too_dear_is_kept_with_the_numbers():
     )
     assert decision in plan(replace(round_, requests=(one,))).kept
     enough = replace(one, fee_wei=187_500 * GWEI)
-    assert isinstance(_check(enough, block=round_.block, rules=round_.rules), Admitted)
+    _admitted(enough, block=round_.block, rules=round_.rules)
 
 
 def test_a_share_of_gas_is_rounded_up():
     tiny = snapshot((), (worker(),), gas=GasModel(1, 0, 0), block=block(base_fee_wei=1))
-    assert gas_need_wei(tiny, batchable=True) == 1
+    assert _need_wei(tiny.moment, batchable=True) == 1
 
 
 def _tip(priority_fee_wei: int) -> Rules:
@@ -147,20 +169,20 @@ def _tip(priority_fee_wei: int) -> Rules:
 
 
 def test_only_the_posters_share_counts_on_the_workers_of_others():
-    need_wei = gas_need_wei(snapshot((), (worker(),)), batchable=True)
+    need_wei = _need_wei(snapshot((), ()).moment, batchable=True)
     foreign = worker(owned=False)
     assert _turned_away(request(fee_wei=need_wei * 10 - 1), foreign).reason is (
         Reason.GAS_TOO_DEAR_NOW
     )
-    assert _check(request(fee_wei=need_wei * 10), foreign).owned_only is False
+    (assigned,) = plan(snapshot((request(fee_wei=need_wei * 10),), (foreign,))).assigned
+    assert assigned.numbers.owned_only is False
 
 
 def test_a_fee_that_pays_only_on_own_workers_goes_to_no_other():
     own = worker(1, in_flight=1)
     foreign = worker(2, owned=False)
-    one = request(fee_wei=gas_need_wei(snapshot((), (own, foreign)), batchable=True))
-    assert _check(one, own, foreign).owned_only is True
-    assert _check(one, own, foreign).revenue_wei == one.fee_wei
+    one = request(fee_wei=_need_wei(snapshot((), ()).moment, 2, batchable=True))
+    assert _admitted(one, own, foreign).revenue_wei == [float(one.fee_wei)]
     (kept,) = plan(snapshot((one,), (own, foreign))).kept
     assert kept.reason is Reason.NO_FREE_SLOT
     assert "operator's own" in kept.sentence
@@ -170,15 +192,16 @@ def test_a_fee_that_pays_only_on_own_workers_goes_to_no_other():
 
 def test_a_result_that_travels_alone_bears_the_whole_post():
     round_ = snapshot((), (worker(),))
-    assert gas_need_wei(round_, batchable=False) == 65_000 * GWEI * 3 // 2
+    assert _need_wei(round_.moment, batchable=False) == 65_000 * GWEI * 3 // 2
     one = request(fee_wei=50_000 * GWEI)
-    assert isinstance(_check(one), Admitted)
+    _admitted(one)
     assert _turned_away(replace(one, batchable=False)).reason is Reason.GAS_TOO_DEAR_NOW
 
 
 def test_money_stays_exact_beyond_floats():
     whale = request(fee_wei=2**256 - 1)
-    admitted = _check(whale, worker(owned=False), rules=Rules(poster_bps=9_999, expected_batch=8))
-    assert admitted.revenue_wei == (2**256 - 1) * 9_999 // 10_000
-    assert plan(snapshot((whale,), (worker(),))).assigned[0].inputs["fee_wei"] == 2**256 - 1
+    rules = Rules(poster_bps=9_999, expected_batch=8)
+    (assigned,) = plan(snapshot((whale,), (worker(owned=False),), rules=rules)).assigned
+    assert assigned.numbers.revenue_wei == (2**256 - 1) * 9_999 // 10_000
+    assert assigned.numbers.fee_wei == 2**256 - 1
     assert ETH == 10**18

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.batching import decide
-from scheduler.model import GasModel, PostReason
+from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
+from scheduler.model import DeliveryKind, GasModel, PostReason
 from tests.scheduler.make import (
     GAS,
     GWEI,
@@ -25,6 +26,10 @@ from tests.scheduler.make import (
 
 # At 1 gwei: fixed 50,000 gwei, a group 10,000, a result 5,000.
 RICH = 1_000_000 * GWEI
+
+
+def _added_gas(snapshot, result) -> int:
+    return snapshot.gas.of_result(result.delivery) + result.later_gas
 
 
 def _ids(decision) -> list[int]:
@@ -44,11 +49,20 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
         return
     results = decision.results
     groups = len({r.worker for r in results})
-    gas = snapshot.gas.of(groups, len(results))
+    gas = snapshot.gas.of(
+        groups,
+        len(results),
+        stored=sum(r.delivery is DeliveryKind.STORED for r in results),
+        callbacks=sum(r.delivery is DeliveryKind.CALLBACK for r in results),
+    )
     assert decision.gas_limit_estimate == gas <= rules.max_gas
     assert decision.cost_wei == gas * price_wei
-    assert decision.revenue_wei == sum(r.revenue_wei for r in results) >= decision.cost_wei
-    assert price_wei <= rules.max_fee_per_gas_wei
+    assert decision.later_cost_wei == sum(r.later_gas for r in results) * price_wei
+    assert decision.revenue_wei == sum(r.revenue_wei for r in results)
+    assert decision.revenue_wei >= decision.cost_wei + decision.later_cost_wei
+    assert price_wei <= decision.fee_cap_wei <= rules.max_fee_per_gas_wei
+    # Mined at any price that it offers, it is no loss.
+    assert decision.revenue_wei >= gas * decision.fee_cap_wei + decision.later_cost_wei
     assert len({r.key for r in results}) == len(results) <= rules.max_results
     next_block_s = max(snapshot.now_s, NOW_S + snapshot.block_interval_s)
     assert all(r.deadline_s >= next_block_s for r in results)
@@ -61,9 +75,9 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
         # Each worker's group, and each result, pays for what it adds.
         for worker in {r.worker for r in results}:
             own = [r for r in results if r.worker == worker]
-            added = snapshot.gas.per_group_gas + snapshot.gas.per_result_gas * len(own)
+            added = snapshot.gas.per_group_gas + sum(_added_gas(snapshot, r) for r in own)
             assert sum(r.revenue_wei for r in own) >= added * price_wei
-        assert all(r.revenue_wei >= snapshot.gas.per_result_gas * price_wei for r in results)
+        assert all(r.revenue_wei >= _added_gas(snapshot, r) * price_wei for r in results)
 
 
 @given(postings(), st.randoms(use_true_random=False))
@@ -82,14 +96,14 @@ def test_a_near_deadline_is_never_left_to_accumulate(snapshot):
     if decision.reason in {PostReason.GAS_PRICE_OVER_CAP, PostReason.NOT_BATCHABLE}:
         return
     price_wei = snapshot.block.base_fee_wei + snapshot.rules.priority_fee_wei
-    alone = snapshot.gas.of(1, 1)
+    first_gas = snapshot.gas.of(1, 0)
     urgent = [
         r
         for r in snapshot.ready
         if r.batchable
         and interval_s <= r.deadline_s - snapshot.now_s < near_s
-        and r.revenue_wei >= alone * price_wei
-        and alone <= snapshot.rules.max_gas
+        and r.revenue_wei >= (first_gas + _added_gas(snapshot, r)) * price_wei
+        and first_gas + snapshot.gas.of_result(r.delivery) <= snapshot.rules.max_gas
     ]
     if urgent:
         assert decision.reason is PostReason.DEADLINE_NEAR
@@ -113,14 +127,15 @@ def waits(draw):
         guard_s=draw(st.sampled_from([0.1, 6.0, 20.0])),
         delay_price_wei_per_s=draw(st.sampled_from([0, 10**10, 10**12])),
     )
-    return interval_s, steps_s, arrivals, rules
+    fees_wei = tuple(draw(st.lists(st.integers(GWEI // 4, 4 * GWEI), max_size=4)))
+    return interval_s, steps_s, arrivals, rules, fees_wei
 
 
 @given(waits(), st.floats(0.0, 0.999))
 @settings(max_examples=300)
 def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part):
     """Each result pays for a post of its own. Every step posts until it decides to wait."""
-    interval_s, steps_s, arrivals, rules = wait
+    interval_s, steps_s, arrivals, rules, fees_wei = wait
     waiting = [
         (ready_s, ready(n, deadline_s=ready_s + left_s, computed_at_s=ready_s, batchable=batchable))
         for n, (ready_s, left_s, batchable) in enumerate(arrivals)
@@ -137,7 +152,11 @@ def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, 
             here = [r for ready_s, r in waiting if ready_s <= now_s and r.key.id not in mined]
             owed |= {r.key.id for r in here if r.deadline_s >= head_s + interval_s}
             snapshot = posting(
-                (), block=block(timestamp_s=head_s), rules=rules, block_interval_s=interval_s
+                (),
+                block=block(timestamp_s=head_s),
+                rules=rules,
+                block_interval_s=interval_s,
+                recent_base_fees_wei=fees_wei,
             )
             while True:
                 decision = decide(replace(snapshot, now_s=now_s, ready=tuple(here)))
@@ -357,3 +376,55 @@ def test_a_group_is_a_worker():
     decision = decide(posting(results, gas=GasModel(50_000, 7_000, 5_000)))
     assert decision.gas_limit_estimate == 50_000 + 2 * 7_000 + 6 * 5_000
     assert GAS.of(2, 6) == 100_000
+
+
+@given(postings())
+def test_the_same_snapshot_gives_the_same_decision(snapshot):
+    assert decide(snapshot) == decide(replace(snapshot))
+
+
+def test_a_result_bears_what_its_delivery_takes():
+    gas = replace(GAS, per_stored_gas=4_000, per_callback_gas=6_000)
+    results = (
+        ready(1, revenue_wei=RICH, deadline_s=NOW_S + 5),
+        ready(2, revenue_wei=9_000 * GWEI, delivery=DeliveryKind.STORED),
+        ready(3, revenue_wei=9_000 * GWEI - 1, delivery=DeliveryKind.STORED),
+        ready(4, revenue_wei=41_000 * GWEI, delivery=DeliveryKind.CALLBACK, later_gas=30_000),
+        ready(5, revenue_wei=41_000 * GWEI - 1, delivery=DeliveryKind.CALLBACK, later_gas=30_000),
+    )
+    decision = decide(posting(results, gas=gas))
+    assert _ids(decision) == [1, 4, 2]
+    assert decision.gas_limit_estimate == 50_000 + 10_000 + 3 * 5_000 + 4_000 + 6_000
+    assert decision.later_cost_wei == 30_000 * GWEI
+    assert "and the calls of contracts 0.00003 ETH" in decision.sentence
+    # Alone, the call counts too, and so does what it adds to the cap.
+    single = replace(results[3], batchable=False, revenue_wei=101_000 * GWEI)
+    assert _ids(decide(posting((single,), gas=gas))) == [4]
+    poor = replace(single, revenue_wei=101_000 * GWEI - 1)
+    assert decide(posting((poor,), gas=gas)).reason is PostReason.UNPROFITABLE
+    tight = decide(posting(results, gas=gas, rules=posting_rules(max_gas=84_999)))
+    assert _ids(tight) == [1, 4]
+
+
+def test_no_transaction_has_more_gas_than_the_protocol_takes():
+    """Each result takes 1,000,000 of gas: 16 of them and the rest are 16,060,000."""
+    gas = replace(GAS, per_result_gas=1_000_000)
+    results = tuple(ready(n, revenue_wei=RICH * 10) for n in range(1, 25))
+    rules = posting_rules(max_gas=30_000_000)
+    decision = decide(posting(results, gas=gas, rules=rules))
+    assert decision.reason is PostReason.BATCH_FULL
+    assert len(decision.results) == 16
+    assert decision.gas_limit_estimate <= MAX_TRANSACTION_GAS
+
+
+def test_the_fee_cap_is_what_the_base_fee_can_reach_by_the_first_deadline():
+    rich = ready(1, revenue_wei=RICH, deadline_s=NOW_S + 40)
+    rules = posting_rules(priority_fee_wei=GWEI, guard_s=60.0)
+    snapshot = posting((rich,), rules=rules, block_interval_s=12.0)
+    assert decide(snapshot).fee_cap_wei == base_fee_bound(GWEI, 3) + GWEI
+    far = replace(snapshot, ready=(replace(rich, deadline_s=NOW_S + 10**6, batchable=False),))
+    assert decide(far).fee_cap_wei == RICH // 65_000
+    capped = replace(far, rules=replace(rules, max_fee_per_gas_wei=3 * GWEI))
+    assert decide(capped).fee_cap_wei == 3 * GWEI
+    single = replace(rich, revenue_wei=150_000 * GWEI)
+    assert decide(replace(snapshot, ready=(single,))).fee_cap_wei == 150_000 * GWEI // 65_000

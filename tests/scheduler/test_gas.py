@@ -1,21 +1,22 @@
-"""EIP-1559 in integers, its bound, and the gas model learnt from posts."""
+"""EIP-1559 in integers, its bound, and its forecast."""
 
 from __future__ import annotations
 
 import csv
 import os
+from fractions import Fraction
+from math import ceil, floor, log
 from pathlib import Path
+from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.gas import INTRINSIC_GAS, base_fee_bound, fit_gas_model, next_base_fee
-from scheduler.model import GasModel
+from scheduler.gas import base_fee_bound, expected_base_fee, next_base_fee
 from tests.scheduler.make import GWEI
 
 RECORDED = "INFERD_BASE_FEE_CSV"
-PRIOR = GasModel(60_000, 15_000, 6_000)
 
 
 @pytest.mark.parametrize(
@@ -82,58 +83,57 @@ def test_the_bound_holds_for_the_least_odd_gas_limit():
     assert next_base_fee(10**12, 5_001, 5_001) == base_fee_bound(10**12, 1) > 10**12 * 9 // 8
 
 
+def test_drawn_blocks_follow_the_formula_in_all_its_branches():
+    """Rises, falls, blocks on the target, empty and full ones, and fees so low that nothing moves
+    or the least rise of 1 wei does."""
+    rng = Random(1559)
+    seen = set()
+    for start_wei in (0, 7, 40, GWEI, 10**21):
+        fee_wei, limit = start_wei, 30_000_001
+        for _ in range(300):
+            target = limit // 2
+            used = rng.choice([0, target, limit, target + 1, target - 1, rng.randint(0, limit)])
+            following_wei = next_base_fee(fee_wei, used, limit)
+            distance = Fraction(used - target, target)
+            exact_wei = fee_wei + Fraction(fee_wei) * distance / 8
+            if used > target:
+                assert following_wei == max(floor(exact_wei), fee_wei + 1)
+                seen.add("rise" if exact_wei >= fee_wei + 1 else "least rise")
+            else:
+                assert following_wei == ceil(exact_wei)
+                seen.add("same" if used == target else "fall")
+                if used < target and following_wei == fee_wei:
+                    seen.add("held")
+            assert fee_wei * 7 // 8 <= following_wei <= base_fee_bound(fee_wei, 1)
+            fee_wei = following_wei
+            limit += rng.randint(-limit // 1024, limit // 1024)
+    assert seen == {"rise", "least rise", "same", "fall", "held"}
+
+
 @given(
-    st.integers(21_000, 200_000),
-    st.integers(0, 50_000),
-    st.integers(0, 50_000),
-    st.lists(st.tuples(st.integers(1, 10), st.integers(0, 90)), min_size=3, max_size=30),
+    st.lists(st.integers(0, 10**14), min_size=1, max_size=40),
+    st.integers(5_000, 10**8),
 )
-def test_the_fit_finds_planted_coefficients(fixed, per_group, per_result, posts):
-    planted = GasModel(fixed, per_group, per_result)
-    sizes = [(groups, groups + more) for groups, more in posts]
-    (g0, r0), *others = sizes
-    assume(any((g - g0) * (s - r0) != (h - g0) * (r - r0) for g, r in others for h, s in others))
-    observations = [(g, r, planted.of(g, r)) for g, r in sizes]
-    fitted = fit_gas_model(observations, PRIOR)
-    for got, expected in (
-        (fitted.fixed_gas, fixed),
-        (fitted.per_group_gas, per_group),
-        (fitted.per_result_gas, per_result),
-    ):
-        assert abs(got - expected) <= 2
+def test_a_forecast_is_never_further_away_than_the_rule_allows(base_fees_wei, gas_limit):
+    expected_wei = expected_base_fee(base_fees_wei, gas_limit)
+    last_wei = base_fees_wei[-1]
+    assert last_wei * 7 // 8 <= expected_wei <= base_fee_bound(last_wei, 1)
 
 
-def test_without_observations_it_is_the_prior():
-    assert fit_gas_model([], PRIOR) == PRIOR
+def test_a_forecast_goes_towards_what_the_fee_was_lately():
+    steady = (10 * GWEI,) * 31
+    assert expected_base_fee((*steady, 10 * GWEI), 30_000_000) == 10 * GWEI
+    assert expected_base_fee((7,), 30_000_000) == 7
+    assert expected_base_fee((0, GWEI), 30_000_000) == GWEI
+    # 10 % above: the mean takes a quarter of that up at once, and blocks are emptier by the rest.
+    above = expected_base_fee((*steady, 11 * GWEI), 30_000_000)
+    assert above == pytest.approx(11 * GWEI * (1 - log(1.1) * 0.75 / 8), rel=1e-6)
+    assert expected_base_fee((*steady, 9 * GWEI), 30_000_000) > 9 * GWEI
 
 
-def test_few_or_equal_posts_correct_the_prior_no_further_than_they_tell():
-    one = fit_gas_model([(1, 1, 90_000)], PRIOR)
-    assert abs(one.of(1, 1) - 90_000) <= 2
-    assert PRIOR.fixed_gas < one.fixed_gas < 90_000
-    # All with one group: fixed and group together are known, apart they are not.
-    lines = [(1, n, 100_000 + 5_000 * n) for n in (1, 5, 20)]
-    model = fit_gas_model(lines, PRIOR)
-    assert abs(model.fixed_gas + model.per_group_gas - 100_000) <= 2
-    assert abs(model.per_result_gas - 5_000) <= 1
-    assert model.fixed_gas > PRIOR.fixed_gas > model.per_group_gas
-
-
-def test_coefficients_stay_sane_and_the_others_are_fitted_again():
-    # A line through these has a fixed part of 10,000, less than any transaction takes.
-    model = fit_gas_model([(1, n, 10_000 + 8_000 * n) for n in (1, 2, 3)], GasModel(21_000, 0, 0))
-    assert model.fixed_gas >= INTRINSIC_GAS
-    assert model.per_group_gas >= 0
-    falling = fit_gas_model([(1, 1, 90_000), (1, 9, 70_000), (2, 3, 95_000)], PRIOR)
-    assert falling.per_result_gas == 0
-    assert 70_000 < falling.of(1, 1) < 90_000
-
-
-def test_noise_is_averaged():
-    posts = [(g, r) for g in (1, 2, 4) for r in (4, 10, 40, 100)]
-    planted = GasModel(52_000, 9_000, 5_500)
-    noisy = [(g, r, planted.of(g, r) + (700 if i % 2 else -700)) for i, (g, r) in enumerate(posts)]
-    fitted = fit_gas_model(noisy, PRIOR)
-    assert abs(fitted.fixed_gas - 52_000) < 1_500
-    assert abs(fitted.per_group_gas - 9_000) < 500
-    assert abs(fitted.per_result_gas - 5_500) < 20
+def test_two_full_blocks_in_a_row_are_a_spike():
+    once = 10 * GWEI * 9 // 8
+    twice = once * 9 // 8
+    assert expected_base_fee((10 * GWEI, 10 * GWEI, once), 30_000_000) < once
+    spike = expected_base_fee((10 * GWEI, once, twice), 30_000_000)
+    assert spike == next_base_fee(twice, 22_500_000, 30_000_000) > twice

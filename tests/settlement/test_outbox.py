@@ -14,6 +14,7 @@ from inferd.settlement.keys import SignedTx
 from inferd.settlement.outbox import AlreadyLive, NotPlanned, Outbox
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.state import IntentState
+from scheduler.audit import VERSION
 
 SENDER, TARGET = Address(b"\x01" * 20), Address(b"\x02" * 20)
 FEES = Fees(20, 2)
@@ -59,23 +60,53 @@ async def test_the_same_effect_is_live_once(outbox: Outbox) -> None:
         await outbox.plan(draft(2, calldata=b"same"))
 
 
+LEAF = b"\x55" * 32
+
+
+async def test_a_leaf_stays_with_its_decision_and_knows_its_encoding(
+    outbox: Outbox, pool: Pool
+) -> None:
+    """A row from before there were columns has a leaf of an older encoding."""
+    round_id = await pool.fetchval(
+        "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending, assigned,"
+        " kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0) RETURNING id"
+    )
+    rows = await pool.fetch(
+        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, leaf)"
+        " VALUES ($1, 1, '', 'assign', 'assigned', NULL), ($1, 2, '', 'assign', 'assigned', $2)"
+        " RETURNING id",
+        round_id,
+        LEAF,
+    )
+    new, old = (row["id"] for row in rows)
+    made = b"\x56" * 32
+    both = dataclasses.replace(draft(1), decisions=((new, made), (old, LEAF)))
+    intent = await outbox.load(await outbox.plan(both))
+    stored = await pool.fetch("SELECT leaf, leaf_version FROM node.decision ORDER BY id")
+    assert [tuple(row) for row in stored] == [(made, VERSION), (LEAF, None)]
+    await outbox.close(intent, IntentState.CANCELLED, "not_sent", {}, max_failures=3)
+    await outbox.plan(dataclasses.replace(draft(2), decisions=((new, made), (old, LEAF))))
+    again = await pool.fetch("SELECT leaf, leaf_version FROM node.decision ORDER BY id")
+    assert [tuple(row) for row in again] == [tuple(row) for row in stored]
+
+
 async def test_a_decision_is_anchored_once(outbox: Outbox, pool: Pool) -> None:
     round_id = await pool.fetchval(
         "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending, assigned,"
         " kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0) RETURNING id"
     )
     decision_id = await pool.fetchval(
-        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
-        " inputs, leaf) VALUES ($1, 1, '', 'assign', '', '', '{}', '') RETURNING id",
+        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason)"
+        " VALUES ($1, 1, '', 'assign', 'assigned') RETURNING id",
         round_id,
     )
-    first = dataclasses.replace(draft(1), decision_ids=(decision_id,))
+    first = dataclasses.replace(draft(1), decisions=((decision_id, LEAF),))
     intent_id = await outbox.plan(first)
     with pytest.raises(AlreadyLive):
-        await outbox.plan(dataclasses.replace(draft(2), decision_ids=(decision_id,)))
+        await outbox.plan(dataclasses.replace(draft(2), decisions=((decision_id, LEAF),)))
     intent = await outbox.load(intent_id)
     await outbox.close(intent, IntentState.CANCELLED, "not_sent", {}, max_failures=3)
-    await outbox.plan(dataclasses.replace(draft(2), decision_ids=(decision_id,)))
+    await outbox.plan(dataclasses.replace(draft(2), decisions=((decision_id, LEAF),)))
 
 
 async def test_nonces_follow_the_database_and_the_chain(outbox: Outbox) -> None:

@@ -113,7 +113,7 @@ async def test_only_a_worker_of_ones_own_makes_the_whole_fee_revenue(world: Worl
         (frozenset({world.workers[0]}), FEE * POSTER_BPS // 10_000),  # its key is not its owner
     ):
         settings = SettlementSettings(POSTER_BPS, own_accounts=own)
-        (result,) = await load_ready(world.pool, head, settings, price_wei=1, max_gas=10**7)
+        (result,) = await load_ready(world.pool, head, settings, max_gas=10**7)
         assert result.ready.revenue_wei == revenue_wei
 
 
@@ -125,7 +125,6 @@ async def test_all_workers_are_asked_at_once(world: World) -> None:
         world.pool,
         await world.index(),
         SettlementSettings(POSTER_BPS),
-        price_wei=1,
         max_gas=10**7,
     )
     everybody = asyncio.Barrier(2)

@@ -234,8 +234,8 @@ class World:
             " RETURNING id"
         )
         await self.pool.executemany(
-            "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
-            " inputs, leaf) VALUES ($1, 1, '', 'assign', 'assigned', '', '{}', $2)",
+            "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, leaf)"
+            " VALUES ($1, 1, '', 'assign', 'assigned', $2)",
             [(round_id, leaf) for leaf in leaves],
         )
 

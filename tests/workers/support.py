@@ -16,9 +16,10 @@ from inferd.protocol.typed_data import domain_separator
 from inferd.workers import leases
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import Completion, Job
-from inferd.workers.leases import Lease
+from inferd.workers.leases import Grant, Lease
 from inferd.workers.local import LocalWorker
 from inferd.workers.results import ResultLog, SignatureLog
+from scheduler.model import RequestKey
 
 DOMAIN: Hash32 = domain_separator(31337, Address(b"\x11" * 20))
 MODEL = "test-model"
@@ -100,14 +101,9 @@ async def lease_for(
     attempt: int = 1,
     lease_ms: int = 10_000,
 ) -> Lease:
-    return await leases.grant(
-        connection,  # type: ignore[arg-type]
-        job.request_id,
-        job.commitment,
-        worker,
-        attempt,
-        lease_ms,
-    )
+    grants = [Grant(RequestKey(job.request_id, job.commitment), worker, attempt, lease_ms)]
+    (lease,) = await leases.grant_all(connection, grants)  # type: ignore[arg-type]
+    return lease
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:

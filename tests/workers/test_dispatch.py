@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -112,6 +113,8 @@ async def test_a_timeout_fails_the_lease_and_another_worker_serves(pool: Pool) -
     state, failure = await house.served(a_job(1), hung, lease_ms=100)
     assert (state, failure_kind(failure)) == ("failed", FailureKind.TIMEOUT)
     assert house.pool.in_flight(hung.address) == 0
+    waited_ms = await pool.fetchval("SELECT peak_ms FROM node.service_stat")
+    assert waited_ms == pytest.approx(100), "it is known to take longer than that"
     assert await house.served(a_job(1), good, attempt=2) == ("done", None)
     assert await house.stored() == [(1, good.address, b"answer to hello")]
 
@@ -280,10 +283,10 @@ async def test_a_commit_whose_answer_was_lost_is_not_counted_twice(
     record = service_stats.record_success
     cut = 0
 
-    async def commit_and_cut(connection: Connection, *rest: object) -> None:
+    async def commit_and_cut(connection: Connection, *rest: Any, **named: Any) -> None:
         nonlocal cut
         cut += 1
-        await record(connection, *rest)  # type: ignore[arg-type]
+        await record(connection, *rest, **named)
         if cut == 1:
             await connection.execute("COMMIT")
             raise ConnectionResetError

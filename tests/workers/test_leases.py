@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.workers import leases
-from inferd.workers.leases import AlreadyLeased, FailureKind, failure_kind, failure_text
+from inferd.workers.leases import AlreadyLeased, FailureKind, Grant, failure_kind, failure_text
+from scheduler.model import RequestKey
 from tests.workers.support import a_job, lease_for
 
 WORKER = Address(b"\x01" * 20)
@@ -102,7 +103,8 @@ async def test_of_concurrent_grants_one_wins(pool: Pool) -> None:
 
 async def test_a_moved_request_is_leased_beside_the_old_one(connection: Connection) -> None:
     await lease_for(connection, a_job(1), WORKER)
-    await leases.grant(connection, 1, a_job(2).commitment, WORKER, 1, 1000)
+    moved = Grant(RequestKey(1, a_job(2).commitment), WORKER, 1, 1000)
+    await leases.grant_all(connection, [moved])
     assert len(await leases.active(connection)) == 2
 
 

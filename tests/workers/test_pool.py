@@ -13,7 +13,7 @@ from inferd.workers.local import LocalWorker
 from inferd.workers.pool import UnknownWorker, WorkerPool
 from inferd.workers.service_stats import record_success
 from scheduler.model import WorkerView
-from tests.workers.support import MODEL, Scripted, a_worker
+from tests.workers.support import MODEL, Scripted, a_job, a_worker
 
 OWNER = Address(b"\x22" * 20)
 
@@ -67,7 +67,9 @@ async def test_a_view_joins_registry_machine_and_experience(pool: Pool) -> None:
     assert registered.service[model_id(MODEL)].samples == 0  # type: ignore[index]
 
     async with pool.acquire() as connection:
-        await record_success(connection, worker.address, model_id(MODEL), 250)
+        job = a_job()
+        result = await worker.compute(job)
+        await record_success(connection, worker.address, job, result, prior_ms=100.0, at_s=0.0)
     workers.reserve(worker.address)
     busy = await view(workers, pool)
     assert busy.in_flight == 1

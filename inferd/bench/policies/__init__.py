@@ -1,0 +1,1 @@
+"""`inferd bench policies`: every policy in the simulator, against a clairvoyant bound."""

@@ -1,0 +1,1 @@
+"""What the time of posting costs, against one who knows all arrivals and prices in advance."""

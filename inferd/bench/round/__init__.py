@@ -1,0 +1,1 @@
+"""How long one scheduling round takes, and what it grows with."""

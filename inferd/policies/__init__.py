@@ -1,0 +1,1 @@
+"""Policies that others bring: found by entry point, run in a process of their own."""

@@ -1,0 +1,116 @@
+"""What is made of a node's claim and of what the chain has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.types import Address, Hash32
+from inferd.chain.decision_audit import Anchor, Claim, Verdict, judge
+from inferd.cli.audit_replay import compare
+from scheduler import recording
+from scheduler.audit import VERSION, leaf, merkle_proof, merkle_root, origin_of
+from scheduler.decision import Decision
+from scheduler.plan import plan
+from scheduler.policies import policy_named
+from scheduler.recording import Recording
+from tests.scheduler.make import key, request, snapshot, worker
+
+SEEN = snapshot((request(1), request(2), request(3)), (worker(1), worker(2)))
+POLICY = policy_named("value")
+PLAN = plan(SEEN, POLICY)
+ENCODED = recording.encode(Recording(POLICY.name, POLICY.version, SEEN))
+STORED = recording.compress(ENCODED)
+ORIGIN = origin_of(PLAN, recording.digest(ENCODED))
+DECISIONS: tuple[Decision, ...] = (*PLAN.assigned, *PLAN.kept, *PLAN.refused)
+LEAVES = [leaf(one, ORIGIN) for one in DECISIONS]
+TX = Hash32(b"\x77" * 32)
+ANCHOR = Anchor(Hash32(merkle_root(LEAVES)), TX, 12, Address(b"\x01" * 20))
+
+
+def claim(at: int = 0) -> Claim:
+    one = LEAVES[at]
+    return Claim(DECISIONS[at], ORIGIN, Hash32(one), VERSION, merkle_proof(LEAVES, one), TX)
+
+
+@pytest.mark.parametrize("at", range(len(DECISIONS)))
+def test_what_was_anchored_is_proved(at: int) -> None:
+    assert judge(claim(at), ANCHOR).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize(
+    ("changes", "anchor", "verdict"),
+    [
+        ({"tx_hash": None, "leaf": None, "leaf_version": None}, None, Verdict.NOT_ANCHORED),
+        ({}, None, Verdict.NOT_ANCHORED),
+        ({"tx_hash": None}, None, Verdict.NOT_ANCHORED),
+        ({"decision": DECISIONS[1]}, ANCHOR, Verdict.MISMATCH),
+        ({"decision": DECISIONS[1], "tx_hash": None}, None, Verdict.MISMATCH),
+        ({"origin": replace(ORIGIN, base_fee_wei=1)}, ANCHOR, Verdict.MISMATCH),
+        ({"leaf": Hash32(bytes(32))}, ANCHOR, Verdict.MISMATCH),
+        ({"proof": []}, ANCHOR, Verdict.MISMATCH),
+        ({"proof": None}, ANCHOR, Verdict.MISMATCH),
+        ({}, replace(ANCHOR, root=Hash32(bytes(32))), Verdict.MISMATCH),
+        ({"leaf_version": 1}, ANCHOR, Verdict.OTHER_RELEASE),
+        ({"leaf_version": None}, ANCHOR, Verdict.OTHER_RELEASE),
+    ],
+)
+def test_each_verdict(changes, anchor: Anchor | None, verdict: Verdict) -> None:
+    found = judge(replace(claim(), **changes), anchor)
+    assert found.verdict is verdict
+    assert found.sentence
+
+
+@given(st.integers(0, len(LEAVES) - 1), st.integers(0, 255), st.data())
+def test_no_other_proof_passes(at: int, bit: int, data: st.DataObject) -> None:
+    steps = merkle_proof(LEAVES, LEAVES[at])
+    step = data.draw(st.integers(0, len(steps) - 1))
+    steps[step] = (int.from_bytes(steps[step], "big") ^ 1 << bit).to_bytes(32, "big")
+    assert judge(replace(claim(at), proof=steps), ANCHOR).verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("at", range(len(DECISIONS)))
+def test_a_stored_snapshot_gives_the_same_decision(at: int) -> None:
+    found = compare(claim(at), STORED)
+    assert found.same is True
+    assert len(found.candidates) == 2
+
+
+def test_another_decision_or_another_snapshot_is_told() -> None:
+    otherwise = replace(DECISIONS[0], score=0.125)
+    assert compare(replace(claim(), decision=otherwise), STORED).same is False
+    unheard = replace(DECISIONS[0], key=key(9))
+    assert compare(replace(claim(), decision=unheard), STORED).same is False
+    richer = snapshot((request(1, fee_wei=1),), (worker(1),))
+    other = recording.compress(recording.encode(Recording(POLICY.name, POLICY.version, richer)))
+    changed = compare(claim(), other)
+    assert (changed.same, "changed" in changed.sentence) == (False, True)
+
+
+def _by(policy: str, version: str) -> tuple[Claim, bytes]:
+    encoded = recording.encode(Recording(policy, version, SEEN))
+    origin = replace(ORIGIN, snapshot_digest=recording.digest(encoded))
+    return replace(claim(), origin=origin), recording.compress(encoded)
+
+
+def test_a_policy_that_is_not_here_cannot_be_run_again() -> None:
+    for policy, version, says in (
+        ("my-own", "1", "not installed"),
+        (POLICY.name, "0.9", "version"),
+    ):
+        found = compare(*_by(policy, version))
+        assert found.same is None
+        assert says in found.sentence
+        assert len(found.candidates) == 2, "whom it could choose from is known all the same"
+
+
+def test_a_recording_of_another_release_cannot_be_read() -> None:
+    encoded = ENCODED[:16] + bytes(8) + ENCODED[24:]
+    origin = replace(ORIGIN, snapshot_digest=recording.digest(encoded))
+    found = compare(replace(claim(), origin=origin), recording.compress(encoded))
+    assert found.same is None
+    assert "another release" in found.sentence
+    assert compare(claim(), b"no zlib").same is None

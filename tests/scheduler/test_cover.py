@@ -1,0 +1,110 @@
+"""How much a fee has to cover: exact, and the more the longer the way to the post."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.cover import Cover, margins_ppm
+from scheduler.model import GasModel, Reason, Rules
+from scheduler.plan import plan
+from tests.scheduler.make import GWEI, block, model, request, service, snapshot, worker
+
+
+def _rules(**changes) -> Rules:
+    return Rules(poster_bps=1_000, expected_batch=8, **changes)
+
+
+def test_without_a_measurement_the_floor_stands_alone():
+    assert margins_ppm(_rules(gas_margin=1.25)) == (1_250_000,)
+
+
+def test_the_margin_is_the_quantile_but_no_more_than_the_rule_allows_and_no_less_than_the_floor():
+    # 1.125, 1.265625, 1.423828125 are the most that one, two, three blocks can do.
+    quantiles = (1_200_000, 1_200_000, 9_000_000, 1_600_000)
+    assert margins_ppm(_rules(gas_margin=1.0, base_fee_quantiles_ppm=quantiles)) == (
+        1_125_000,
+        1_200_000,
+        1_423_829,  # rounded up
+        1_600_000,
+    )
+    assert margins_ppm(_rules(gas_margin=1.5, base_fee_quantiles_ppm=quantiles)) == (
+        1_500_000,
+        1_500_000,
+        1_500_000,
+        1_600_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("p90_ms", "index"), [(0, 1), (1_000, 1), (1_001, 2), (5_000, 3), (1e9, 3), (np.inf, 3)]
+)
+def test_the_horizon_is_service_and_inclusion_in_blocks(p90_ms, index):
+    rules = _rules(block_interval_s=2.0, inclusion_s=3.0, base_fee_quantiles_ppm=(10**6,) * 4)
+    cover = Cover(snapshot((), (), rules=rules).moment, 1)
+    assert cover.horizon(np.array([p90_ms], np.float64)).tolist() == [index]
+
+
+def test_a_slower_service_has_to_pay_more():
+    rules = _rules(
+        block_interval_s=2.0,
+        base_fee_quantiles_ppm=tuple(1_500_000 + 100_000 * n for n in range(10)),
+    )
+    pool = (worker(service={model(): service(1_000, 1_000), model(2): service(9_000, 9_000)}),)
+    one = request(fee_wei=12_500 * GWEI * 16 // 10)  # 100,000 gas / 8 at 1.6 times: 2 blocks
+    assert plan(snapshot((one,), pool, rules=rules)).assigned
+    (kept,) = plan(
+        snapshot((request(fee_wei=one.fee_wei, model=model(2)),), pool, rules=rules)
+    ).kept
+    assert kept.reason is Reason.GAS_TOO_DEAR_NOW
+    assert kept.numbers.margin_ppm == 2_000_000
+    assert "(2 times its share" in kept.sentence
+
+
+amounts = st.integers(0, 10**12) | st.integers(0, 2**90)
+
+
+@given(
+    amounts,
+    st.integers(0, 2_000_000),
+    st.booleans(),
+    st.integers(0, 3),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.sampled_from([-2, -1, 0, 1, 2]),
+    st.booleans(),
+)
+def test_floats_never_decide_on_money(
+    base_fee_wei, delivery_gas, batchable, blocks, batch, workers, off_wei, owned
+):
+    """At a distance of a few wei from the edge, whatever the size of the amounts."""
+    rules = Rules(
+        poster_bps=1_000,
+        expected_batch=batch,
+        base_fee_quantiles_ppm=(1_600_001, 1_700_003, 1_800_007, 1_900_011)[: blocks + 1],
+        block_interval_s=1e-9,
+    )
+    pool = tuple(worker(n, owned=owned) for n in range(1, workers + 1))
+    round_ = snapshot((), pool, rules=rules, block=block(base_fee_wei=base_fee_wei))
+    cover = Cover(round_.moment, workers)
+    need_wei = cover.need_wei(blocks, delivery_gas, batchable=batchable)
+    as_float = cover.needs(
+        np.array([blocks]), np.array([float(delivery_gas)]), np.array([batchable])
+    )
+    assert as_float[0] == pytest.approx(need_wei, rel=1e-12, abs=1)
+    edge_wei = need_wei if owned else need_wei * 10
+    one = request(
+        fee_wei=max(0, edge_wei + off_wei), delivery_gas=delivery_gas, batchable=batchable
+    )
+    result = plan(snapshot((one,), pool, rules=rules, block=block(base_fee_wei=base_fee_wei)))
+    earned_wei = one.fee_wei if owned else one.fee_wei // 10
+    assert bool(result.assigned) == (earned_wei >= need_wei)
+    (decision,) = (*result.assigned, *result.kept)
+    assert decision.numbers.gas_need_wei == need_wei
+
+
+def test_a_share_of_nothing_is_nothing():
+    free = snapshot((), (), gas=GasModel(1, 1, 1), block=block(base_fee_wei=0)).moment
+    assert Cover(free, 0).need_wei(0, 10, batchable=True) == 0

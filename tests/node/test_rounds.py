@@ -12,7 +12,7 @@ import pytest
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
-from inferd.node.rounds import Rounds, _State
+from inferd.node.rounds import Grounds, Rounds, _State, reopened
 from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
@@ -29,7 +29,7 @@ from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
 from scheduler import audit, recording
 from scheduler.choice import chosen
-from scheduler.model import GasModel, RequestKey, Rules
+from scheduler.model import GasModel, Reason, RequestKey, Rules
 from tests.workers.support import MODEL, Scripted, a_worker, until
 
 _FEE_WEI = 10**16
@@ -433,3 +433,31 @@ async def test_outputs_are_predicted_by_what_the_requester_was_answered_before(
     assert tokens[2] > 800
     assert 15 < tokens[3] <= 20
     assert all(one.tokens_sigma > 0 for one in seen.requests if one.key.id == 1)
+
+
+_NOW = Grounds(frozenset({(b"w", b"m", 1)}), 3_000_000, 3, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reasons"),
+    [
+        ({}, set()),
+        ({"max_gas": 3_000_001}, {Reason.UNSUPPORTED}),
+        ({"max_gas": 2_999_999}, set()),
+        ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED}),
+        ({"max_attempts": 2}, set()),
+        ({"inclusion_s": 2.0}, {Reason.DEADLINE_INFEASIBLE}),
+        ({"inclusion_s": 4.0}, set()),
+        (
+            {"offers": frozenset()},
+            {Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE},
+        ),
+    ],
+)
+def test_what_a_change_reopens(change: dict[str, Any], reasons: set[Reason]) -> None:
+    assert reopened(_NOW, replace(_NOW, **change)) == reasons
+
+
+def test_a_start_reopens_all_but_bad_inputs() -> None:
+    assert Reason.BAD_INPUT not in reopened(None, _NOW)
+    assert reopened(None, _NOW) > reopened(_NOW, replace(_NOW, max_gas=10**9))

@@ -37,6 +37,7 @@ def _crowds(draw: st.DrawFn):
                     rng.choice((1.0, 5.0, rng.uniform(0, 20))),
                     rng.choice((0.0, 0.2, rng.uniform(0, 1.5))),
                     success_lower=rng.random(),
+                    p90_factor=rng.choice((1.0, rng.uniform(0.5, 3.0))),
                 )
             },
         )
@@ -138,3 +139,15 @@ def test_most_of_a_large_crowd_is_surpassed():
     pool.put(crowd)
     pool.settle()
     assert len(front(pool.seats[model()], pool)) < 300
+
+
+def test_one_whose_p90_is_measured_to_be_near_its_mean_is_not_surpassed_by_a_quicker_one():
+    erratic = ServiceEstimate(1_000.0, p90_factor=3.0)
+    steady = ServiceEstimate(1_001.0, p90_factor=1.0)
+    crowd = [worker(n, service={model(): erratic}) for n in range(80)]
+    table, pool, cells = PendingTable(), WorkerTable(), Cells()
+    table.add([request(1)])
+    pool.put([*crowd, worker(80, service={model(): steady})])
+    pool.settle()
+    cells.settle(table, pool)
+    assert cells.p90_ms[table.cell[table.order()]] == [1_001.0]

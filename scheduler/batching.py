@@ -77,19 +77,21 @@ class _Posting:
             cost_wei,
             revenue_wei,
             later_wei,
-            self._fee_cap_wei(results, revenue_wei - later_wei),
+            self._fee_cap_wei(results, revenue_wei),
             self.too_late,
             self.inputs,
         )
 
-    def _fee_cap_wei(self, results: Sequence[ReadyResult], earned_wei: int) -> int:
+    def _fee_cap_wei(self, results: Sequence[ReadyResult], revenue_wei: int) -> int:
         rules, block = self.snapshot.rules, self.snapshot.block
         left_s = min(result.deadline_s for result in results) - block.timestamp_s
         interval_s = self.snapshot.block_interval_s
         # One rise more than there are before the last block in time: the head may be replaced.
         rises = min(int(left_s / interval_s), _MOST_RISES) if interval_s > 0 else _MOST_RISES
         reached_wei = base_fee_bound(block.base_fee_wei, rises) + rules.priority_fee_wei
-        break_even_wei = earned_wei // self.packing.gas_of(results)
+        # The calls come after the post, at what gas costs by then.
+        later_gas = sum(result.later_gas for result in results)
+        break_even_wei = revenue_wei // (self.packing.gas_of(results) + later_gas)
         return min(reached_wei, break_even_wei, rules.max_fee_per_gas_wei)
 
 

@@ -61,8 +61,9 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
     assert decision.revenue_wei == sum(r.revenue_wei for r in results)
     assert decision.revenue_wei >= decision.cost_wei + decision.later_cost_wei
     assert price_wei <= decision.fee_cap_wei <= rules.max_fee_per_gas_wei
-    # Mined at any price that it offers, it is no loss.
-    assert decision.revenue_wei >= gas * decision.fee_cap_wei + decision.later_cost_wei
+    # Mined at any price that it offers, it is no loss, nor are the calls at that price.
+    gas_with_calls = gas + sum(r.later_gas for r in results)
+    assert decision.revenue_wei >= gas_with_calls * decision.fee_cap_wei
     assert len({r.key for r in results}) == len(results) <= rules.max_results
     next_block_s = max(snapshot.now_s, NOW_S + snapshot.block_interval_s)
     assert all(r.deadline_s >= next_block_s for r in results)

@@ -45,7 +45,7 @@ class Admission:
     owned_in_time: NDArray[np.bool_]
     """Whether one of the operator's own workers could make it."""
     horizon: Ints
-    """Index of its margin."""
+    """Index of its margin: of the own workers where the others are not worth it."""
 
     @property
     def admitted(self) -> Ints:
@@ -65,21 +65,21 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
     p90_ms = _facts(cells.p90_ms, at, served)
     owned_p90_ms = _facts(cells.owned_p90_ms, at, served)
 
-    horizon = cover.horizon(p90_ms)
-    need_wei = cover.needs(horizon, table.delivery_gas[slots], table.batchable[slots])
+    # The operator's own workers may be slower, and their results be posted later.
+    horizon, own_horizon = cover.horizon(p90_ms), cover.horizon(owned_p90_ms)
+    delivery_gas, batchable = table.delivery_gas[slots], table.batchable[slots]
     fee_wei = table.fee_wei[slots]
-    pays_any = fee_wei * (rules.poster_bps / 10_000.0) >= need_wei
-    pays_own = fee_wei >= need_wei
-    edge = (np.abs(fee_wei * (rules.poster_bps / 10_000.0) - need_wei) <= EDGE * need_wei + 2.0) | (
-        np.abs(fee_wei - need_wei) <= EDGE * need_wei + 2.0
-    )
-    for row in np.flatnonzero(edge & served).tolist():
+    share = rules.poster_bps / 10_000.0
+    pays_any, edge = _pays(fee_wei * share, cover.needs(horizon, delivery_gas, batchable))
+    pays_own, own_edge = _pays(fee_wei, cover.needs(own_horizon, delivery_gas, batchable))
+    for row in np.flatnonzero((edge | own_edge) & served).tolist():
         request: PendingRequest = table.request[slots[row]]
-        exact_wei = cover.need_wei(
-            int(horizon[row]), request.delivery_gas, batchable=request.batchable
+        need_wei, own_need_wei = (
+            cover.need_wei(int(one[row]), request.delivery_gas, batchable=request.batchable)
+            for one in (horizon, own_horizon)
         )
-        pays_any[row] = poster_share_wei(request.fee_wei, rules) >= exact_wei
-        pays_own[row] = request.fee_wei >= exact_wei
+        pays_any[row] = poster_share_wei(request.fee_wei, rules) >= need_wei
+        pays_own[row] = request.fee_wei >= own_need_wei
     owned_in_time = owned_p90_ms <= budget_ms
     owned_only = ~pays_any & pays_own & owned_in_time
 
@@ -104,8 +104,13 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
         np.where(owned_only, owned_p90_ms, p90_ms),
         owned_only,
         owned_in_time,
-        horizon,
+        np.where(~pays_any & owned_in_time, own_horizon, horizon),
     )
+
+
+def _pays(earned_wei: Floats, need_wei: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether that much is enough, and where floats cannot tell."""
+    return earned_wei >= need_wei, np.abs(earned_wei - need_wei) <= EDGE * need_wei + 2.0
 
 
 def _facts(column: Floats, at: Ints, served: NDArray[np.bool_]) -> Floats:

@@ -63,6 +63,25 @@ def test_a_slower_service_has_to_pay_more():
     assert "(2 times its share" in kept.sentence
 
 
+def test_the_margin_of_the_own_workers_is_that_of_their_own_time():
+    rules = _rules(
+        block_interval_s=2.0,
+        base_fee_quantiles_ppm=tuple(1_500_000 + 100_000 * n for n in range(10)),
+    )
+    pool = (
+        worker(1, owned=False, service={model(): service(1_000, 1_000)}),
+        worker(2, owned=True, service={model(): service(9_000, 9_000)}),
+    )
+    # The other one has to bring 1.5 times, and the own one, six blocks ahead, 2 times.
+    fee_wei = 13_750 * GWEI * 2
+    (taken,) = plan(snapshot((request(fee_wei=fee_wei),), pool, rules=rules)).assigned
+    assert taken.numbers.margin_ppm == 2_000_000
+    assert taken.numbers.gas_need_wei == taken.numbers.revenue_wei == fee_wei
+    (kept,) = plan(snapshot((request(fee_wei=fee_wei - 1),), pool, rules=rules)).kept
+    assert kept.reason is Reason.GAS_TOO_DEAR_NOW
+    assert (kept.numbers.margin_ppm, kept.numbers.gas_need_wei) == (2_000_000, fee_wei)
+
+
 amounts = st.integers(0, 10**12) | st.integers(0, 2**90)
 
 

@@ -46,7 +46,9 @@ class Split:
 
     @property
     def version(self) -> str:
-        return ",".join(policy.version for policy in self.policies)
+        """With the number of the experiment, on which the arms depend."""
+        versions = ",".join(policy.version for policy in self.policies)
+        return f"{versions}#{self.experiment}"
 
 
 def commitment_bytes(commitments: Sequence[bytes]) -> NDArray[np.uint8]:

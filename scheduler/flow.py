@@ -25,6 +25,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+VERSION_SUFFIX = "+flow"
+"""Of the version of a policy whose round was decided in this way."""
 MAX_ARCS = 20_000
 """Some 50 ms of one core."""
 _LARGEST_KEY = 2**20

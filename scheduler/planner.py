@@ -15,6 +15,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler import flow
 from scheduler.admission import CODES, Admission, admit
 from scheduler.assignment import Assigner, Assignments
 from scheduler.cells import Cells
@@ -174,7 +175,7 @@ class Planner:
         return Plan(
             moment.block,
             policy.name,
-            policy.version + ("+flow" if given.exact else ""),
+            policy.version + (flow.VERSION_SUFFIX if given.exact else ""),
             self._assigned(admission, assigned, score, moment, context, given),
             DecisionRows(
                 self._table.request[slots[kept]], reasons[kept], context, kept_raw, news=news

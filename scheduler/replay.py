@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
+from scheduler import flow
+from scheduler.choice import WEIGHTED, chosen
 from scheduler.decision import Decision
+from scheduler.experiment import Split
 from scheduler.model import PendingRequest, RequestKey, WorkerId
 from scheduler.plan import plan
-from scheduler.policies import Policy
+from scheduler.policies import Policy, policy_named
+from scheduler.policies.balanced import Balanced
 from scheduler.predict_round import p90_ms, size_of
 from scheduler.recording import Recording
+
+
+class CannotReplay(ValueError):
+    """What decided cannot be run here; the text says why."""
 
 
 class Candidate(NamedTuple):
@@ -27,9 +37,50 @@ class Candidate(NamedTuple):
     """Whether it has failed on the request before."""
 
 
-def replayed(recording: Recording, policy: Policy, key: RequestKey) -> Decision | None:
-    """What the round decides on a request; None if it was not pending."""
-    again = plan(recording.snapshot, policy)
+def policy_of(recording: Recording) -> Policy | Split:
+    """What decided, with its weights, or as the experiment that it was. Raises CannotReplay."""
+    version = recording.policy_version.removesuffix(flow.VERSION_SUFFIX)
+    if version != recording.policy_version and not flow.available():
+        raise CannotReplay("the round was decided by OR-tools, which is not installed here")
+    if "," not in recording.policy:
+        return _policy(recording.policy, version)
+    versions, _, number = version.partition("#")
+    split = None
+    try:
+        arms = chosen("", recording.policy, "").arms
+        policies = [
+            _policy(arm.policy, one) for arm, one in zip(arms, versions.split(","), strict=True)
+        ]
+        split = Split(tuple(policies), tuple(arm.share for arm in arms), int(number))
+    except CannotReplay:
+        raise
+    except ValueError:
+        pass
+    if split is None or (split.name, split.version) != (recording.policy, version):
+        raise CannotReplay(f"{recording.policy} of version {version} is no experiment")
+    return split
+
+
+def _policy(name: str, version: str) -> Policy:
+    try:
+        policy = policy_named(name)
+    except ValueError:
+        raise CannotReplay(f"policy {name} is not installed here") from None
+    if name == WEIGHTED:
+        with suppress(ValueError):
+            policy = Balanced.of_version(version)
+    if policy.version != version:
+        raise CannotReplay(f"policy {name} is version {policy.version} here, and {version} decided")
+    return policy
+
+
+def replayed(recording: Recording, policy: Policy | Split, key: RequestKey) -> Decision | None:
+    """What the round decides on a request, in the way in which it was decided, exactly or
+    greedily; None if it was not pending."""
+    seen = recording.snapshot
+    if not recording.policy_version.endswith(flow.VERSION_SUFFIX):
+        seen = replace(seen, rules=replace(seen.rules, flow_arcs=0))
+    again = plan(seen, policy)
     for decisions in (again.assigned, again.kept, again.refused):
         for decision in decisions:
             if decision.key == key:

@@ -9,9 +9,8 @@ from inferd.chain.decision_audit import Claim
 from inferd.cli.client import NodeClient
 from scheduler import recording
 from scheduler.audit import leaf
-from scheduler.policies import policy_named
-from scheduler.recording import NotReadable, Recording
-from scheduler.replay import Candidate, candidates, replayed
+from scheduler.recording import NotReadable
+from scheduler.replay import Candidate, CannotReplay, candidates, policy_of, replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +44,12 @@ def compare(claim: Claim, stored: bytes) -> Replayed:
     except NotReadable as error:
         return Replayed(None, f"what the round saw cannot be read: {error}")
     offered = candidates(seen, claim.decision.key)
-    if (sentence := _not_here(seen)) is not None:
-        return Replayed(None, sentence, offered)
-    again = replayed(seen, policy_named(seen.policy), claim.decision.key)
+    try:
+        policy = policy_of(seen)
+    except CannotReplay as error:
+        return Replayed(None, str(error), offered)
+    again = replayed(seen, policy, claim.decision.key)
     if again is not None and leaf(again, origin) == leaf(claim.decision, origin):
         return Replayed(True, "computed once more from what the round saw: the same", offered)
     otherwise = "nothing" if again is None else again.sentence
     return Replayed(False, f"computed once more, it comes out otherwise: {otherwise}", offered)
-
-
-def _not_here(seen: Recording) -> str | None:
-    """Why the policy that decided cannot be run, in words."""
-    try:
-        policy = policy_named(seen.policy)
-    except ValueError:
-        return f"policy {seen.policy} is not installed here"
-    if policy.version == seen.policy_version:
-        return None
-    return (
-        f"policy {seen.policy} is version {policy.version} here, and {seen.policy_version} decided"
-    )

@@ -41,7 +41,16 @@ class Balanced(EarliestCompletion):
 
     @property
     def version(self) -> str:
-        return f"1:{self.fee:g}/{self.wait:g}/{self.urgency:g}"
+        return "1:" + "/".join(map(_exactly, (self.fee, self.wait, self.urgency)))
+
+    @classmethod
+    def of_version(cls, version: str) -> Balanced:
+        """With the weights that it names. Raises ValueError if it is no version of this policy."""
+        release, _, weights = version.partition(":")
+        found = [float(one) for one in weights.split("/")]
+        if release != "1" or len(found) != 3:
+            raise ValueError(f"`balanced` has no version {version}")
+        return cls(*found)
 
     @property
     def _sum(self) -> float:
@@ -57,3 +66,9 @@ class Balanced(EarliestCompletion):
         pressing = urgency(view.slack_s, view.max_wait_s)
         base = (self.fee * fee + self.wait * wait + self.urgency * pressing) / self._sum
         return banded(base, view.wait_s, view.max_wait_s)
+
+
+def _exactly(weight: float) -> str:
+    """As short as it can be without becoming another number."""
+    short = f"{weight:g}"
+    return short if float(short) == weight else repr(float(weight))

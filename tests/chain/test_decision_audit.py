@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from indexer.types import Address, Hash32
 from inferd.chain.decision_audit import Anchor, Claim, Verdict, judge
 from inferd.cli.audit_replay import compare
-from scheduler import recording
+from scheduler import flow, recording
 from scheduler.audit import VERSION, leaf, merkle_proof, merkle_root, origin_of
 from scheduler.decision import Decision
+from scheduler.experiment import Split
+from scheduler.model import Snapshot
 from scheduler.plan import plan
-from scheduler.policies import policy_named
+from scheduler.policies import Policy, policy_named
+from scheduler.policies.balanced import Balanced
 from scheduler.recording import Recording
-from tests.scheduler.make import key, request, snapshot, worker
+from tests.scheduler.make import NOW_S, key, model, request, service, snapshot, worker
 
 SEEN = snapshot((request(1), request(2), request(3)), (worker(1), worker(2)))
 POLICY = policy_named("value")
@@ -105,6 +108,79 @@ def test_a_policy_that_is_not_here_cannot_be_run_again() -> None:
         assert found.same is None
         assert says in found.sentence
         assert len(found.candidates) == 2, "whom it could choose from is known all the same"
+
+
+def _decided(
+    seen: Snapshot, policy: Policy | Split, version: str | None = None
+) -> list[tuple[Claim, bytes]]:
+    """A claim of each decision of a round, and what is stored of the round."""
+    again = plan(seen, policy)
+    recorded = Recording(again.policy, version or again.policy_version, seen)
+    encoded = recording.encode(recorded)
+    origin = origin_of(again, recording.digest(encoded))
+    return [
+        (replace(claim(), decision=one, origin=origin), recording.compress(encoded))
+        for one in (*again.assigned, *again.kept, *again.refused)
+    ]
+
+
+_MANY = snapshot(
+    tuple(
+        request(n, fee_wei=10**16 * (1 + n * 7 % 11), deadline_s=NOW_S + 60 + n * 5 % 17)
+        for n in range(1, 30)
+    ),
+    tuple(worker(n, service={model(): service(1_000 * n)}) for n in range(1, 6)),
+)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Balanced(1, 0.123456789, 1 / 3),
+        Balanced(60, 30, 10),
+        Split((policy_named("value"), Balanced(0, 0, 1)), (1, 2), 7),
+        Split((policy_named("p2c"), policy_named("fee-first"), Balanced()), (5, 3, 2), 2**40),
+    ],
+    ids=lambda one: one.version,
+)
+def test_a_round_with_weights_or_of_an_experiment_is_computed_once_more(policy) -> None:
+    for one, stored in _decided(_MANY, policy):
+        found = compare(one, stored)
+        assert (found.same, found.sentence.split(":")[0]) == (
+            True,
+            "computed once more from what the round saw",
+        )
+
+
+def test_a_round_is_computed_once_more_in_the_way_it_was_decided(monkeypatch) -> None:
+    """Exactly or greedily, and that is not what is installed where it is audited."""
+    seen = replace(_MANY, rules=replace(_MANY.rules, flow_arcs=10_000))
+    exact = _decided(seen, POLICY)
+    assert exact[0][0].origin.policy_version.endswith("+flow")
+    assert all(compare(*one).same for one in exact)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(flow, "available", lambda: False)
+        found = compare(*exact[0])
+        assert found.same is None
+        assert "OR-tools" in found.sentence
+        greedy = _decided(seen, POLICY)
+    assert not greedy[0][0].origin.policy_version.endswith("+flow")
+    assert all(compare(*one).same for one in greedy)
+
+
+def test_an_experiment_or_weights_that_cannot_be_read_are_told() -> None:
+    split = Split((policy_named("value"), Balanced()), (1, 2), 7)
+    for policy, version in (
+        (Balanced(), "2:0.6/0.3/0.1"),
+        (Balanced(), "1:0/0/0"),
+        (Balanced(), "1"),
+        (split, "1"),
+        (split, split.version + "7x"),
+        (split, split.version.replace("0.6", "-1")),
+    ):
+        found = compare(*_decided(_MANY, policy, version)[0])
+        assert found.same is None
+        assert "version" in found.sentence
 
 
 def test_a_recording_of_another_release_cannot_be_read() -> None:

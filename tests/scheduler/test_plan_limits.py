@@ -185,7 +185,7 @@ def test_arms_share_the_slots_and_keep_their_policies_order() -> None:
         alone = plan(snapshot(tuple(members), (worker(slots=len(mine)),)), POLICIES[best])
         assert mine == [d.key.id for d in alone.assigned]
     assert result.policy == "fee-first=3,fifo=1"
-    assert result.policy_version == "1,1"
+    assert result.policy_version == "1,1#4"
 
 
 def test_each_arm_chooses_workers_in_its_own_way() -> None:

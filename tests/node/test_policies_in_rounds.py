@@ -337,6 +337,19 @@ async def test_a_budget_counts_what_is_begun_until_it_is_posted_and_paid(house: 
     assert await committed_wei(house, 86_400) == EACH_WEI + 60_000 * 10**9
 
 
+async def test_what_can_be_posted_no_more_costs_nothing(house: House) -> None:
+    """A request that nobody refunds stays pending for ever: its result must not hold a budget."""
+    await house.request(1)
+    await house.rounds.round()
+    await house.settle_down()
+    assert await committed_wei(house) == EACH_WEI
+    await house.db.execute("UPDATE chain.cursor SET timestamp_s = timestamp_s + 600")
+    await house.db.execute(
+        "UPDATE chain.request SET deadline_s = (SELECT timestamp_s FROM chain.cursor)"
+    )
+    assert await committed_wei(house) == 0
+
+
 async def post(house: House, request_id: int, commitment: bytes) -> None:
     """A post of one result, signed and sent."""
     intent_id = await house.db.fetchval(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from indexer.database import Pool
@@ -9,6 +11,7 @@ from inferd.node import audits
 from inferd.node.upkeep import Upkeep
 from inferd.settlement.decisions import SELECT_DECISION, origin_of, rebuilt_leaf
 from scheduler import recording
+from scheduler.allowance import Limits, Quota
 from scheduler.audit import leaf
 from scheduler.model import RequestKey
 from scheduler.plan import plan
@@ -18,10 +21,19 @@ from tests.node.test_rounds import House, house, no_fence
 
 __all__ = ["house"]
 
+LIMITS = Limits(Quota(1.0, 100.0), {b"slow": Quota(0.001, 100.0), b"free": Quota(0.0, 100.0)})
+
 
 @pytest.fixture
 def upkeep(pool: Pool) -> Upkeep:
-    return Upkeep(pool, no_fence, settled_days=0, snapshot_hours=24, on_expiry=lambda: None)
+    return Upkeep(
+        pool,
+        no_fence,
+        settled_days=0,
+        snapshot_hours=24,
+        limits=lambda: LIMITS,
+        on_expiry=lambda: None,
+    )
 
 
 async def recorded(house: House) -> recording.Recording:
@@ -131,3 +143,21 @@ async def test_requesters_are_forgotten_by_upkeep(pool: Pool, upkeep: Upkeep) ->
     )
     await upkeep.forget_requesters()
     assert await pool.fetchval("SELECT count(*) FROM node.length_stat") == 1
+
+
+async def test_a_bucket_that_has_filled_up_is_forgotten(pool: Pool, upkeep: Upkeep) -> None:
+    """Anyone can ask from a new address each time, and every round reads the table."""
+    minute_ago_s = time.time() - 60
+    for tenant, tokens, deficit in (
+        (b"usual", 50.0, 0.0),
+        (b"empty", 10.0, 0.0),
+        (b"owed", 100.0, 5.0),
+        (b"slow", 50.0, 0.0),
+        (b"free", -50.0, 0.0),
+    ):
+        await pool.execute(
+            "INSERT INTO node.tenant VALUES ($1, $2, $3, $4)", tenant, tokens, minute_ago_s, deficit
+        )
+    await upkeep.forget_requesters()
+    rows = await pool.fetch("SELECT tenant FROM node.tenant ORDER BY tenant")
+    assert [row["tenant"] for row in rows] == [b"empty", b"owed", b"slow"]

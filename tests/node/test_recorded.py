@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from inferd.node.upkeep import Upkeep
 from inferd.settlement.decisions import SELECT_DECISION, origin_of, rebuilt_leaf
 from scheduler import recording
 from scheduler.allowance import Limits, Quota
-from scheduler.audit import leaf
+from scheduler.audit import leaf, merkle_proof
 from scheduler.model import RequestKey
 from scheduler.plan import plan
 from scheduler.policies import policy_named
@@ -161,3 +162,29 @@ async def test_a_bucket_that_has_filled_up_is_forgotten(pool: Pool, upkeep: Upke
     await upkeep.forget_requesters()
     rows = await pool.fetch("SELECT tenant FROM node.tenant ORDER BY tenant")
     assert [row["tenant"] for row in rows] == [b"empty", b"owed", b"slow"]
+
+
+async def test_proofs_are_made_off_the_event_loop(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proof hashes thousands of leaves, and rounds run on the loop that answers."""
+    await pool.execute(
+        "INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,"
+        " max_tokens, memory_mb, callback_gas_limit, quorum, batchable, delivery, fee_wei,"
+        " deadline_s, submitted_deadline_s, created_block, created_block_hash, created_log_index,"
+        " created_tx_hash, created_at_s)"
+        " VALUES (1, '', '', '', 0, '', 1, 0, 0, 1, true, 0, 1, 1, 1, 1, '', 0, '', 1)"
+    )
+    await a_decision(pool, 1, days_old=1)
+    await pool.execute("UPDATE node.decision SET leaf = $1, leaf_version = 2", bytes(32))
+    threads = []
+
+    def proof(leaves: list[bytes], member: bytes) -> list[bytes]:
+        threads.append(threading.current_thread())
+        return merkle_proof(leaves, member)
+
+    monkeypatch.setattr(audits, "merkle_proof", proof)
+    async with pool.acquire() as connection:
+        found = await audits.load_decisions_of(connection, 1)
+    assert [one.proof for one in found.decisions] == [[]]
+    assert threads and threading.main_thread() not in threads

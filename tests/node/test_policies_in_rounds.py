@@ -82,6 +82,7 @@ async def test_weights_that_were_set_are_in_the_version(house: House) -> None:
     ("name", "words"),
     [
         ("raises", "raises failed at scores with RuntimeError: no idea"),
+        ("raises-bytes", "raises-bytes failed at scores with RuntimeError: no header"),
         ("raises-on-work", "raises-on-work failed at work with RuntimeError"),
         ("loops", "loops took longer than its 1000 ms"),
         ("loops-on-load", "loops-on-load took longer than its 1000 ms"),
@@ -107,6 +108,19 @@ async def test_nothing_is_lost_where_a_policy_fails(
     assert words in row["fallback"]
     await house.settle_down()
     assert len(await house.answered_by(1)) == 1
+
+
+async def test_a_version_is_stored_whatever_is_in_it(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", monkeypatch)
+    await house.rounds.round()
+    await choose(house, chosen("odd-version", "", ""))
+    await until_in_force(house, "odd-version")
+    await house.request(1)
+    await house.rounds.round()
+    row = await last_round(house)
+    assert (row["policy"], row["policy_version"], row["fallback"]) == ("odd-version", "7?", None)
 
 
 async def test_a_daemon_that_starts_does_not_wait_for_a_process(

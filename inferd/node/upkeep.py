@@ -32,6 +32,7 @@ class Upkeep:
         *,
         settled_days: int,
         snapshot_hours: int,
+        snapshot_bytes: int,
         limits: Callable[[], Limits],
         on_expiry: Callable[[], None],
     ) -> None:
@@ -39,6 +40,7 @@ class Upkeep:
         self._db = db
         self._fence = fence
         self._snapshot_hours = snapshot_hours
+        self._snapshot_bytes = snapshot_bytes
         self._limits = limits
         self._on_expiry = on_expiry
 
@@ -112,7 +114,7 @@ class Upkeep:
         """Deletes what rounds saw, after its time."""
         async with self._db.acquire() as connection, connection.transaction():
             await self._fence(connection)
-            await recorded.forget(connection, self._snapshot_hours)
+            await recorded.forget(connection, self._snapshot_hours, self._snapshot_bytes)
 
     async def forget_requesters(self) -> None:
         """Deletes what was learnt of requesters that have not been seen for long, and what they had

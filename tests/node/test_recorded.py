@@ -32,6 +32,7 @@ def upkeep(pool: Pool) -> Upkeep:
         no_fence,
         settled_days=0,
         snapshot_hours=24,
+        snapshot_bytes=1_000,
         limits=lambda: LIMITS,
         on_expiry=lambda: None,
     )
@@ -110,6 +111,19 @@ async def test_snapshots_go_after_their_hours_and_their_digests_stay(
     await upkeep.forget_snapshots()
     assert await house.db.fetchval("SELECT count(*) FROM node.round_snapshot") == 0
     assert await house.db.fetchval("SELECT count(snapshot_digest) FROM node.round") == 1
+
+
+async def test_the_newest_snapshots_are_kept_up_to_a_size(pool: Pool, upkeep: Upkeep) -> None:
+    for size in (10, 400, 500, 450):
+        round_id = await pool.fetchval(
+            "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending,"
+            " assigned, kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0)"
+            " RETURNING id"
+        )
+        await pool.execute("INSERT INTO node.round_snapshot VALUES ($1, $2)", round_id, bytes(size))
+    await upkeep.forget_snapshots()
+    rows = await pool.fetch("SELECT octet_length(encoding) AS size FROM node.round_snapshot")
+    assert sorted(row["size"] for row in rows) == [450, 500]
 
 
 async def a_decision(pool: Pool, intent: int | None, *, days_old: int) -> None:

@@ -34,6 +34,11 @@ BLOCK_CHANNEL = "inferd_block"
 """NOTIFY channel: a block's rows were committed. The payload is its number."""
 
 
+def plain_text(text: str) -> str:
+    """Foreign text as PostgreSQL takes it: no lone surrogates, no zero bytes."""
+    return text.encode(errors="replace").decode().replace("\x00", "")
+
+
 class Fence(Protocol):
     """Called inside a transaction before it writes: raises where the writer has been replaced."""
 

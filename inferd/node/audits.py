@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from indexer.database import Connection
@@ -31,10 +32,9 @@ async def load_decisions_of(connection: Connection, request_id: int) -> Decision
         intents,
     ):
         siblings[row["intent_id"]].append(row["leaf"])
-    return DecisionsView(
-        id=request_id,
-        decisions=[_view(row, siblings.get(row["intent_id"], [])) for row in rows],
-    )
+    # A tree has thousands of leaves, and one request can be in many trees.
+    decisions = await asyncio.to_thread(_views, rows, siblings)
+    return DecisionsView(id=request_id, decisions=decisions)
 
 
 async def load_recorded(connection: Connection, round_id: int) -> bytes | None:
@@ -43,6 +43,12 @@ async def load_recorded(connection: Connection, round_id: int) -> bytes | None:
         "SELECT encoding FROM node.round_snapshot WHERE round_id = $1", round_id
     )
     return found
+
+
+def _views(
+    rows: Sequence[Mapping[str, Any]], siblings: Mapping[int, list[bytes]]
+) -> list[DecisionView]:
+    return [_view(row, siblings.get(row["intent_id"], [])) for row in rows]
 
 
 def _view(row: Mapping[str, Any], leaves: list[bytes]) -> DecisionView:

@@ -180,10 +180,15 @@ class Node:
             update={name: getattr(fresh, name) for name in LIVE}
         )
         log.info("settings_read", policy=str(fresh.scheduling.choice))
-        session = self.status.session
-        if session is not None:
-            with contextlib.suppress(LostLeadership, *CONNECTION_LOST):  # the next session does it
+        # A session that begins does it by itself.
+        while (session := self.status.session) is not None:
+            try:
                 await session.adopt_settings()
+            except (LostLeadership, *CONNECTION_LOST, *PASSING) as error:
+                log.warning("settings_wait", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(_FIRST_BACKOFF_S)
+            else:
+                return
 
     async def lead_again_and_again(self) -> None:
         """Raises what only a person can mend."""

@@ -38,12 +38,23 @@ async def write(connection: Connection, round_id: int, recorded: Recorded) -> No
     )
 
 
-async def forget(connection: Connection, hours: int) -> None:
-    """Deletes snapshots of rounds that are older; their digests stay in the leaves."""
+async def forget(connection: Connection, hours: int, most_bytes: int) -> None:
+    """Deletes snapshots of rounds that are older, and the oldest beyond so many bytes; their
+    digests stay in the leaves."""
     await connection.execute(
         """
         DELETE FROM node.round_snapshot s USING node.round r
         WHERE r.id = s.round_id AND r.created_at < now() - $1 * interval '1 hour'
         """,
         hours,
+    )
+    await connection.execute(
+        """
+        DELETE FROM node.round_snapshot WHERE round_id <= (
+            SELECT max(round_id) FROM (
+                SELECT round_id, sum(octet_length(encoding)) OVER (ORDER BY round_id DESC) AS bytes
+                FROM node.round_snapshot) newer
+            WHERE bytes > $1)
+        """,
+        most_bytes,
     )

@@ -103,6 +103,8 @@ class Session:
             leadership.fence,
             settled_days=settings.retention.settled_days,
             snapshot_hours=settings.retention.snapshot_hours,
+            snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
+            limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
 

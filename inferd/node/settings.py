@@ -53,7 +53,8 @@ class ApiSettings(_Section):
     """Where the node's HTTP API listens."""
 
     host: str = "127.0.0.1"
-    """There is no login: whoever reaches it can read all requests and answers."""
+    """There is no login: whoever reaches it can read all requests and answers, and what rounds saw:
+    your workers' speed and reliability, limits, budgets and what requesters have taken of them."""
     port: int = Field(8700, ge=0, le=65535)
     """0 = a free one, written to `data_dir`/api.json."""
 
@@ -157,6 +158,9 @@ class RetentionSettings(_Section):
     recorded."""
     snapshot_requests: int = Field(5_000, ge=1)
     """A round with more pending requests than this is not recorded: some 80 bytes a request."""
+    snapshot_mb: int = Field(4_000, ge=1)
+    """Megabytes of them that are kept, the newest: a chain of four blocks a second could fill 120
+    gigabytes a day."""
 
     @property
     def recorded_requests(self) -> int:

@@ -29,7 +29,7 @@ _OUTSTANDING = f"""
     SELECT r.batchable, r.delivery, r.callback_gas_limit, length(r.input) AS input_bytes,
            r.max_tokens, count(*) AS requests
     FROM chain.request r
-    WHERE r.status = 'pending'
+    WHERE r.status = 'pending' AND r.deadline_s > (SELECT timestamp_s FROM chain.cursor)
       AND (EXISTS (SELECT FROM node.lease l WHERE l.request_id = r.id
                    AND l.commitment = r.commitment AND l.state = 'active')
            OR EXISTS (SELECT FROM node.result n WHERE n.request_id = r.id

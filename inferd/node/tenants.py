@@ -29,6 +29,18 @@ _UPSERT = """
     ON CONFLICT (tenant) DO UPDATE SET bucket_tokens = excluded.bucket_tokens,
         bucket_at_s = excluded.bucket_at_s, deficit_tokens = excluded.deficit_tokens
 """
+_FORGET = """
+    DELETE FROM node.tenant t USING (
+        SELECT tenant, coalesce(own.tokens_per_s, $4) AS tokens_per_s,
+               coalesce(own.burst_tokens, $5) AS burst_tokens
+        FROM node.tenant
+        LEFT JOIN unnest($1::bytea[], $2::float8[], $3::float8[])
+             AS own (tenant, tokens_per_s, burst_tokens) USING (tenant)
+    ) quota
+    WHERE t.tenant = quota.tenant AND t.deficit_tokens = 0
+      AND (quota.tokens_per_s = 0 OR quota.burst_tokens <=
+           t.bucket_tokens + quota.tokens_per_s * greatest(0, $6 - t.bucket_at_s))
+"""
 
 
 def keeps_rows(limits: Limits) -> bool:
@@ -90,3 +102,17 @@ async def store_uses(
         await connection.execute(_UPSERT, *(list(column) for column in zip(*rows, strict=True)))
     if needless:
         await connection.execute("DELETE FROM node.tenant WHERE tenant = ANY($1)", needless)
+
+
+async def forget(connection: Connection, limits: Limits, now_s: float) -> None:
+    """Deletes those whose bucket has filled up: no row says the same."""
+    quotas = limits.quotas
+    await connection.execute(
+        _FORGET,
+        list(quotas),
+        [float(quota.tokens_per_s) for quota in quotas.values()],
+        [float(quota.burst_tokens) for quota in quotas.values()],
+        float(limits.quota.tokens_per_s),
+        float(limits.quota.burst_tokens),
+        now_s,
+    )

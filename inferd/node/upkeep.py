@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from indexer.database import Fence, Pool
-from inferd.node import recorded
+from inferd.node import recorded, tenants
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
 from inferd.workers import leases, length_stats
+from scheduler.allowance import Limits
 
 _LEASE_SWEEP_S = 1.0
 _RETENTION_S = 600.0
@@ -30,12 +32,16 @@ class Upkeep:
         *,
         settled_days: int,
         snapshot_hours: int,
+        snapshot_bytes: int,
+        limits: Callable[[], Limits],
         on_expiry: Callable[[], None],
     ) -> None:
         self._retention = Retention(db, fence, settled_days=settled_days)
         self._db = db
         self._fence = fence
         self._snapshot_hours = snapshot_hours
+        self._snapshot_bytes = snapshot_bytes
+        self._limits = limits
         self._on_expiry = on_expiry
 
     async def run(self) -> None:
@@ -108,10 +114,12 @@ class Upkeep:
         """Deletes what rounds saw, after its time."""
         async with self._db.acquire() as connection, connection.transaction():
             await self._fence(connection)
-            await recorded.forget(connection, self._snapshot_hours)
+            await recorded.forget(connection, self._snapshot_hours, self._snapshot_bytes)
 
     async def forget_requesters(self) -> None:
-        """Deletes what was learnt of requesters that have not been seen for long."""
+        """Deletes what was learnt of requesters that have not been seen for long, and what they had
+        taken once it has come back."""
         async with self._db.acquire() as connection, connection.transaction():
             await self._fence(connection)
             await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)
+            await tenants.forget(connection, self._limits(), time.time())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from indexer.database import plain_text
 from inferd.policies.hosted import PolicyFailed
 from inferd.policies.steering import InForce
 from scheduler.decision import Plan
@@ -36,4 +37,4 @@ def decide(
     except Exception as error:
         log.exception("policy_raised", policy=force.ordering.name)
         reason = f"{force.ordering.name} raised {type(error).__name__}: {error}"
-    return plan(FALLBACK), reason
+    return plan(FALLBACK), plain_text(reason)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from indexer.database import plain_text
 from inferd.policies.wire import BadMessage, Message, Wire
 from scheduler.policies import Floats, Ints, LoadsView, OrderView, SeatsView
 
@@ -59,7 +60,7 @@ class HostedPolicy:
     @property
     def version(self) -> str:
         """ "?" until the process is up."""
-        return "?" if self._hello is None else str(self._hello["version"])
+        return "?" if self._hello is None else plain_text(str(self._hello["version"]))
 
     @property
     def sampled(self) -> int:

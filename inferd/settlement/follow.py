@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -84,6 +84,7 @@ class Follower:
         self._contracts = contracts
         self._settings = settings
         self._status = status
+        self._last_nonce = 0
 
     async def follow(self, intents: Sequence[Intent], sight: Sight) -> list[Intent]:
         """The intents that are live afterwards. They are sent in the order of their nonces.
@@ -92,6 +93,7 @@ class Follower:
         """
         live = []
         reach = sight.chain_nonce
+        self._last_nonce = max((i.nonce for i in intents if i.nonce is not None), default=0)
         for intent in intents:
             reachable = intent.nonce is None or intent.nonce <= reach
             followed = await self._follow(intent, sight, reachable=reachable)
@@ -240,13 +242,15 @@ class Follower:
         if self._launcher is None:
             return None
         if intent.attempts:
-            # Refunds too, under the general cap: a stuck one blocks every later nonce.
-            return replacement_fees(
-                intent.attempts[-1].fees,
-                sight.next_base_fee_wei,
-                sight.tip_wei,
-                settings.fee_caps(),
-            )
+            # Refunds too, under the general cap: a stuck one blocks every later nonce. A post that
+            # blocks none waits for a price at which it still earns its gas.
+            caps = settings.fee_caps()
+            newest = intent.attempts[-1]
+            most_wei = intent.break_even_wei
+            blocks_none = intent.nonce == self._last_nonce
+            if most_wei is not None and blocks_none and intent.has_effect(newest):
+                caps = replace(caps, max_fee_wei=min(caps.max_fee_wei, most_wei))
+            return replacement_fees(newest.fees, sight.next_base_fee_wei, sight.tip_wei, caps)
         caps = settings.refund_fee_caps() if intent.kind == "refund" else settings.fee_caps()
         return first_fees(sight.next_base_fee_wei, sight.tip_wei, caps)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import asyncpg
 
@@ -140,6 +141,14 @@ async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) ->
             gas_limit=row["gas_limit"],
             items=tuple(items[row["id"]]),
             attempts=tuple(attempts[row["id"]]),
+            break_even_wei=_break_even_wei(row["inputs"]),
         )
         for row in rows
     ]
+
+
+def _break_even_wei(inputs: Mapping[str, Any]) -> int | None:
+    if "later_cost_wei" not in inputs:
+        return None
+    earned_wei = int(inputs["revenue_wei"]) - int(inputs["later_cost_wei"])
+    return earned_wei // int(inputs["estimated_gas"])

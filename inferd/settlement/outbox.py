@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from indexer.database import Connection, Fence, Pool
+from indexer.database import Connection, Fence, Pool, plain_text
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, Delivery
@@ -164,7 +164,7 @@ class Outbox(IntentReader):
             await connection.execute(
                 "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
                 tx_hash,
-                _plain(error)[:500],
+                plain_text(error)[:500],
             )
 
     async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
@@ -344,11 +344,6 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
             f"the signer has not signed within {SIGN_WITHIN_S:g} s",
             help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
         ) from None
-
-
-def _plain(text: str) -> str:
-    """Foreign text as PostgreSQL takes it: no lone surrogates, no zero bytes."""
-    return text.encode(errors="replace").decode().replace("\x00", "")
 
 
 def _key(item: Item) -> ItemKey:

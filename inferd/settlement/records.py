@@ -94,6 +94,8 @@ class Intent:
     gas_limit: int
     items: tuple[Item, ...]
     attempts: tuple[Attempt, ...]
+    break_even_wei: int | None = None
+    """The price of a gas at which a post costs what it earns; None of what earns nothing."""
 
     @property
     def nonce(self) -> int | None:

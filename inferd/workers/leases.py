@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from indexer.database import Connection
+from indexer.database import Connection, plain_text
 from indexer.types import Address
 from scheduler.model import RequestKey
 
@@ -77,7 +77,7 @@ _COLUMNS = "id, request_id, commitment, worker, attempt, leased_at, expires_at"
 
 def failure_text(kind: FailureKind, reason: str) -> str:
     """What is stored in `failure`."""
-    return f"{kind}: {reason}".replace("\x00", "")[:_MAX_FAILURE_CHARACTERS]
+    return plain_text(f"{kind}: {reason}")[:_MAX_FAILURE_CHARACTERS]
 
 
 def failure_words(failure: str | None) -> str | None:

@@ -104,6 +104,33 @@ async def test_a_policy_is_changed_kept_and_changed_back(
     await connection.close()
 
 
+async def test_settings_are_read_again_though_the_database_refuses_once(
+    world: System, empty_database: str
+) -> None:
+    node = world.start_node("node", empty_database)
+    await node.until_ready()
+    connection, rival = await connect(empty_database), await connect(empty_database)
+    await served(world, node, connection)
+    config = node.data_dir / "inferd.toml"
+    config.write_text(config.read_text() + "[scheduling]\npolicy = 'edf'\n")
+    async with rival.transaction():
+        await rival.execute("LOCK TABLE node.policy IN EXCLUSIVE MODE")
+        node.process.send_signal(signal.SIGHUP)
+        while not await connection.fetchval(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO node.policy%'"
+            " AND pid <> pg_backend_pid()"
+        ):
+            await asyncio.sleep(0.05)
+    while await connection.fetchval("SELECT count(*) FROM node.policy") < 2:
+        assert node.process.poll() is None, "one query that was cancelled ended the daemon"
+        await asyncio.sleep(0.05)
+    assert (await served(world, node, connection))["policy"] == "edf"
+    assert node.stop() == 0
+    await rival.close()
+    await connection.close()
+
+
 async def test_limits_are_read_again(world: System, empty_database: str) -> None:
     node = world.start_node("node", empty_database)
     await node.until_ready()

@@ -18,17 +18,19 @@ from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.node import api, views
+from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.settlement import callbacks, refunds
-from inferd.settlement.batch import load_decisions, load_gas_model, load_ready
+from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
 from inferd.settlement.follow import Follower
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
+from scheduler.allowance import Limits, Quota
 from scheduler.model import GasModel, Reason, Rules
 
 REQUESTS = 1_000_000
@@ -166,13 +168,16 @@ async def fill_all(database: str, tables: list[str]) -> None:
 
 
 async def a_round(pool: Pool) -> None:
-    inputs = RoundInputs((), GasModel(1, 1, 1), Rules(poster_bps=1), float(NOW_S), 15_000_000)
+    limits = Limits(Quota(1.0, 100.0, 5), fair_quantum_tokens=10.0)
+    rules = Rules(poster_bps=1, limits=limits)
+    budgets_wei = ((3_600, 10**18),)
+    inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S), 15_000_000, budgets_wei)
 
     async def no_fence(connection: Connection) -> None:
         pass
 
     feed = Feed()
-    rounds: Any = SimpleNamespace(fence=no_fence)
+    rounds: Any = SimpleNamespace(fence=no_fence, names={b"\2": "m"})
     async with pool.acquire() as connection:
         reading = await feed.read(connection, inputs, no_fence)
         assert reading is not None
@@ -185,6 +190,7 @@ async def a_round(pool: Pool) -> None:
         assert reading is not None
         assert reading.asked == [REQUESTS]
         await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
+        await Rounds._load_jobs(rounds, connection, [REQUESTS])
 
 
 async def a_settlement_step(pool: Pool) -> None:
@@ -193,6 +199,7 @@ async def a_settlement_step(pool: Pool) -> None:
     assert await load_ready(pool, head, settings, max_gas=15_000_000)
     await load_decisions(pool, 2_048)
     await load_gas_model(pool, settings)
+    await load_base_fees(pool, head)
     limits = callbacks.Limits(15_000_000, 10**9, 0, 50)
     owed, waiting = await callbacks.load_owed(pool, limits, settings, 100)
     assert await callbacks.load_callbacks(pool, owed)
@@ -222,6 +229,7 @@ async def the_api(pool: Pool) -> None:
         page = await views.latest_requests(connection, {}, limit=50, before=None)
         await views.latest_requests(connection, {}, limit=50, before=page[-1].id)
         await views.one_request(connection, {}, 500_000)
+        await load_decisions_of(connection, REQUESTS - 5_000)
         await connection.fetchrow(api.RESULT, REQUESTS - 5_000)
         counts = await count_requests(connection)
     assert sum(counts.values()) == REQUESTS

@@ -82,6 +82,7 @@ async def test_weights_that_were_set_are_in_the_version(house: House) -> None:
     ("name", "words"),
     [
         ("raises", "raises failed at scores with RuntimeError: no idea"),
+        ("raises-bytes", "raises-bytes failed at scores with RuntimeError: no header"),
         ("raises-on-work", "raises-on-work failed at work with RuntimeError"),
         ("loops", "loops took longer than its 1000 ms"),
         ("loops-on-load", "loops-on-load took longer than its 1000 ms"),
@@ -107,6 +108,19 @@ async def test_nothing_is_lost_where_a_policy_fails(
     assert words in row["fallback"]
     await house.settle_down()
     assert len(await house.answered_by(1)) == 1
+
+
+async def test_a_version_is_stored_whatever_is_in_it(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", monkeypatch)
+    await house.rounds.round()
+    await choose(house, chosen("odd-version", "", ""))
+    await until_in_force(house, "odd-version")
+    await house.request(1)
+    await house.rounds.round()
+    row = await last_round(house)
+    assert (row["policy"], row["policy_version"], row["fallback"]) == ("odd-version", "7?", None)
 
 
 async def test_a_daemon_that_starts_does_not_wait_for_a_process(
@@ -335,6 +349,19 @@ async def test_a_budget_counts_what_is_begun_until_it_is_posted_and_paid(house: 
     await house.db.execute("UPDATE node.tx_intent SET created_at = now() - interval '2 hours'")
     assert await committed_wei(house) == EACH_WEI
     assert await committed_wei(house, 86_400) == EACH_WEI + 60_000 * 10**9
+
+
+async def test_what_can_be_posted_no_more_costs_nothing(house: House) -> None:
+    """A request that nobody refunds stays pending for ever: its result must not hold a budget."""
+    await house.request(1)
+    await house.rounds.round()
+    await house.settle_down()
+    assert await committed_wei(house) == EACH_WEI
+    await house.db.execute("UPDATE chain.cursor SET timestamp_s = timestamp_s + 600")
+    await house.db.execute(
+        "UPDATE chain.request SET deadline_s = (SELECT timestamp_s FROM chain.cursor)"
+    )
+    assert await committed_wei(house) == 0
 
 
 async def post(house: House, request_id: int, commitment: bytes) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from indexer.database import Pool
@@ -9,7 +12,8 @@ from inferd.node import audits
 from inferd.node.upkeep import Upkeep
 from inferd.settlement.decisions import SELECT_DECISION, origin_of, rebuilt_leaf
 from scheduler import recording
-from scheduler.audit import leaf
+from scheduler.allowance import Limits, Quota
+from scheduler.audit import leaf, merkle_proof
 from scheduler.model import RequestKey
 from scheduler.plan import plan
 from scheduler.policies import policy_named
@@ -18,10 +22,20 @@ from tests.node.test_rounds import House, house, no_fence
 
 __all__ = ["house"]
 
+LIMITS = Limits(Quota(1.0, 100.0), {b"slow": Quota(0.001, 100.0), b"free": Quota(0.0, 100.0)})
+
 
 @pytest.fixture
 def upkeep(pool: Pool) -> Upkeep:
-    return Upkeep(pool, no_fence, settled_days=0, snapshot_hours=24, on_expiry=lambda: None)
+    return Upkeep(
+        pool,
+        no_fence,
+        settled_days=0,
+        snapshot_hours=24,
+        snapshot_bytes=1_000,
+        limits=lambda: LIMITS,
+        on_expiry=lambda: None,
+    )
 
 
 async def recorded(house: House) -> recording.Recording:
@@ -99,6 +113,19 @@ async def test_snapshots_go_after_their_hours_and_their_digests_stay(
     assert await house.db.fetchval("SELECT count(snapshot_digest) FROM node.round") == 1
 
 
+async def test_the_newest_snapshots_are_kept_up_to_a_size(pool: Pool, upkeep: Upkeep) -> None:
+    for size in (10, 400, 500, 450):
+        round_id = await pool.fetchval(
+            "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending,"
+            " assigned, kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0)"
+            " RETURNING id"
+        )
+        await pool.execute("INSERT INTO node.round_snapshot VALUES ($1, $2)", round_id, bytes(size))
+    await upkeep.forget_snapshots()
+    rows = await pool.fetch("SELECT octet_length(encoding) AS size FROM node.round_snapshot")
+    assert sorted(row["size"] for row in rows) == [450, 500]
+
+
 async def a_decision(pool: Pool, intent: int | None, *, days_old: int) -> None:
     round_id = await pool.fetchval(
         "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending, assigned,"
@@ -131,3 +158,47 @@ async def test_requesters_are_forgotten_by_upkeep(pool: Pool, upkeep: Upkeep) ->
     )
     await upkeep.forget_requesters()
     assert await pool.fetchval("SELECT count(*) FROM node.length_stat") == 1
+
+
+async def test_a_bucket_that_has_filled_up_is_forgotten(pool: Pool, upkeep: Upkeep) -> None:
+    """Anyone can ask from a new address each time, and every round reads the table."""
+    minute_ago_s = time.time() - 60
+    for tenant, tokens, deficit in (
+        (b"usual", 50.0, 0.0),
+        (b"empty", 10.0, 0.0),
+        (b"owed", 100.0, 5.0),
+        (b"slow", 50.0, 0.0),
+        (b"free", -50.0, 0.0),
+    ):
+        await pool.execute(
+            "INSERT INTO node.tenant VALUES ($1, $2, $3, $4)", tenant, tokens, minute_ago_s, deficit
+        )
+    await upkeep.forget_requesters()
+    rows = await pool.fetch("SELECT tenant FROM node.tenant ORDER BY tenant")
+    assert [row["tenant"] for row in rows] == [b"empty", b"owed", b"slow"]
+
+
+async def test_proofs_are_made_off_the_event_loop(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proof hashes thousands of leaves, and rounds run on the loop that answers."""
+    await pool.execute(
+        "INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,"
+        " max_tokens, memory_mb, callback_gas_limit, quorum, batchable, delivery, fee_wei,"
+        " deadline_s, submitted_deadline_s, created_block, created_block_hash, created_log_index,"
+        " created_tx_hash, created_at_s)"
+        " VALUES (1, '', '', '', 0, '', 1, 0, 0, 1, true, 0, 1, 1, 1, 1, '', 0, '', 1)"
+    )
+    await a_decision(pool, 1, days_old=1)
+    await pool.execute("UPDATE node.decision SET leaf = $1, leaf_version = 2", bytes(32))
+    threads = []
+
+    def proof(leaves: list[bytes], member: bytes) -> list[bytes]:
+        threads.append(threading.current_thread())
+        return merkle_proof(leaves, member)
+
+    monkeypatch.setattr(audits, "merkle_proof", proof)
+    async with pool.acquire() as connection:
+        found = await audits.load_decisions_of(connection, 1)
+    assert [one.proof for one in found.decisions] == [[]]
+    assert threads and threading.main_thread() not in threads

@@ -36,6 +36,15 @@ class Raises(Good):
         raise RuntimeError("no idea\\nat all")
 
 
+class RaisesBytes(Good):
+    def scores(self, view):
+        raise RuntimeError("no header: \\0 \\ud800")
+
+
+class OddVersion(Good):
+    version = "7\\0\\ud800"
+
+
 class RaisesOnWork(Good):
     def work(self, seats):
         raise RuntimeError("no seat pleases me")
@@ -122,6 +131,8 @@ class Mute(Good):
 NAMES = {
     "good": "Good",
     "raises": "Raises",
+    "raises-bytes": "RaisesBytes",
+    "odd-version": "OddVersion",
     "raises-on-work": "RaisesOnWork",
     "loops": "Loops",
     "loops-on-load": "LoopsOnLoad",

@@ -9,8 +9,8 @@ from tests.settlement.scripted import ScriptedRpc, answer, answer_lost, error, n
 from tests.settlement.world import ETHER, GWEI, World
 
 
-async def _one_ready(world: World) -> int:
-    (request_id,) = await world.submit(1)
+async def _one_ready(world: World, *, fee_wei: int = ETHER // 100) -> int:
+    (request_id,) = await world.submit(1, fee_wei=fee_wei)
     await world.compute([request_id])
     return request_id
 
@@ -200,7 +200,7 @@ async def test_refused_for_an_unknown_reason_is_sent_again(world: World) -> None
 
 
 async def test_base_fee_spike_is_answered_by_a_dearer_transaction(world: World) -> None:
-    request_id = await _one_ready(world)
+    request_id = await _one_ready(world, fee_wei=ETHER)
     settlement = world.settlement()
     await settlement.step(await world.index())
     (first,) = await world.attempts()

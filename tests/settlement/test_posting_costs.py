@@ -15,6 +15,7 @@ from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import CompactSignature
 from inferd.settlement.batch import load_base_fees, load_ready
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas
+from inferd.settlement.engine import Settlement
 from inferd.settlement.fees import Fees, within
 from inferd.settlement.settings import SettlementSettings
 from scheduler.gas import FORECAST_BLOCKS, next_base_fee
@@ -94,6 +95,45 @@ async def test_a_post_offers_no_more_for_gas_than_it_earns(world: World) -> None
     assert int(inputs["fee_cap_wei"]) >= attempt["max_fee_wei"]
     await world.tick(settlement, 3)
     assert await world.fulfilled_events() == {ids[0]: 1}
+
+
+async def a_post_that_is_priced_out(world: World) -> tuple[Settlement, list[int], int]:
+    """Its settlement, the request, and what it earns in wei; each block is 20 times as dear."""
+    head = await world.rpc.header("latest")
+    assert head is not None
+    fee_wei = 120_000 * (head.base_fee_wei + GWEI) * 10_000 // POSTER_BPS // GWEI * GWEI
+    ids = await world.submit(1, fee_wei=fee_wei)
+    await world.compute(ids)
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    await dear_blocks(world, settlement, 20 * head.base_fee_wei)
+    return settlement, ids, fee_wei * POSTER_BPS // 10_000
+
+
+async def dear_blocks(world: World, settlement: Settlement, base_fee_wei: int) -> None:
+    for _ in range(5):
+        await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(base_fee_wei)])
+        await world.tick(settlement)
+
+
+async def test_a_replacement_offers_no_more_than_the_post_earns(world: World) -> None:
+    settlement, ids, revenue_wei = await a_post_that_is_priced_out(world)
+    (intent,) = await world.intents()
+    gas = int(intent["inputs"]["estimated_gas"])
+    assert all(one["max_fee_wei"] * gas <= revenue_wei for one in await world.attempts())
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(GWEI // 10)])
+    await world.tick(settlement, 3)
+    assert await world.fulfilled_events() == {ids[0]: 1}
+
+
+async def test_a_post_that_holds_up_another_is_replaced_at_any_price(world: World) -> None:
+    settlement, ids, _ = await a_post_that_is_priced_out(world)
+    ids += (more := await world.submit(1))
+    await world.compute(more)
+    head = await world.rpc.header("latest")
+    assert head is not None
+    await dear_blocks(world, settlement, head.base_fee_wei)
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
 
 
 async def test_the_forecast_is_made_of_the_blocks_up_to_the_head(world: World) -> None:

@@ -117,3 +117,4 @@ def test_failures_tell_whom_they_count_against() -> None:
         assert failure_kind(failure_text(kind, "reason: with\x00 colon" + "x" * 5000)) is kind
     assert failure_kind(None) is FailureKind.TIMEOUT
     assert "\x00" not in failure_text(FailureKind.FAILED, "a\x00b")
+    failure_text(FailureKind.FAILED, "a\ud800b").encode()

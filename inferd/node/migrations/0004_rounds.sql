@@ -31,10 +31,22 @@ ALTER TABLE node.decision
     ALTER COLUMN leaf DROP NOT NULL;             -- of rows from before; a newer one's is made of its columns
 UPDATE node.decision SET
     fee_wei = (inputs ->> 'fee_wei')::numeric, revenue_wei = (inputs ->> 'revenue_wei')::numeric,
-    gas_need_wei = (inputs ->> 'gas_need_wei')::numeric, wait_s = (inputs ->> 'wait_s')::double precision,
-    budget_ms = (inputs ->> 'budget_ms')::bigint, p90_ms = (inputs ->> 'p90_ms')::double precision,
-    completion_ms = (inputs ->> 'completion_ms')::double precision, deadline_s = (inputs ->> 'deadline_s')::bigint,
-    available = (inputs ->> 'available')::bigint, registered = (inputs ->> 'registered')::bigint;
+    gas_need_wei = (inputs ->> 'gas_need_wei')::numeric,
+    gas_price_wei = (inputs ->> 'gas_price_wei')::numeric,
+    margin_ppm = round((inputs ->> 'gas_margin')::numeric * 1000000),
+    delivery_gas = (inputs ->> 'delivery_gas')::bigint, deadline_s = (inputs ->> 'deadline_s')::bigint,
+    now_s = coalesce(inputs ->> 'now_s', inputs ->> 'block_timestamp_s')::double precision,
+    wait_s = (inputs ->> 'wait_s')::double precision, budget_ms = (inputs ->> 'budget_ms')::bigint,
+    inclusion_s = (inputs ->> 'inclusion_s')::double precision,
+    p90_ms = coalesce(inputs ->> 'p90_ms', inputs ->> 'best_p90_ms')::double precision,
+    completion_ms = (inputs ->> 'completion_ms')::double precision,
+    registered = coalesce(inputs ->> 'registered', inputs ->> 'workers')::bigint,
+    available = (inputs ->> 'available')::bigint,
+    available_slots = (inputs ->> 'available_slots')::bigint,
+    attempts = (inputs ->> 'attempts')::bigint, max_attempts = (inputs ->> 'max_attempts')::bigint,
+    tried = (inputs ->> 'tried')::bigint, memory_mb = (inputs ->> 'memory_mb')::bigint,
+    largest_memory_mb = (inputs ->> 'largest_memory_mb')::bigint,
+    detail = coalesce(inputs ->> 'unsupported', inputs ->> 'bad_input', left(inputs ->> 'model', 10) || '…');
 ALTER TABLE node.decision DROP COLUMN sentence, DROP COLUMN inputs;
 ALTER TABLE node.refusal DROP COLUMN sentence;
 

@@ -1,0 +1,86 @@
+"""A database with rows of an earlier release, brought up to date."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+
+from indexer.database import connect
+from indexer.schema import chain_migrations, migrate, migrations_in
+from inferd.settlement.decisions import SELECT_DECISION, decision_of
+from scheduler.model import Numbers, Reason
+
+_BEFORE = 3
+_INPUTS = {
+    "assigned": {
+        "fee_wei": 10**22,
+        "revenue_wei": 10**21,
+        "gas_need_wei": 5,
+        "wait_s": 1.5,
+        "budget_ms": 9_000,
+        "p90_ms": 700.5,
+        "completion_ms": 300.25,
+        "available": 2,
+        "registered": 3,
+    },
+    "no_free_slot": {"budget_ms": 9_000, "wait_s": 1.5, "tried": 2},
+    "no_available_worker": {
+        "budget_ms": 9_000,
+        "wait_s": 1.5,
+        "registered": 3,
+        "available": 1,
+        "available_slots": 4,
+    },
+    "gas_too_dear_now": {
+        "fee_wei": 10**15,
+        "revenue_wei": 10**14,
+        "gas_need_wei": 10**16,
+        "gas_price_wei": 10**9,
+        "gas_margin": 1.5,
+        "delivery_gas": 7,
+    },
+    "expired": {"deadline_s": 100, "block_number": 5, "block_timestamp_s": 103},
+    "deadline_infeasible": {
+        "deadline_s": 100,
+        "now_s": 98.5,
+        "budget_ms": -1_500,
+        "best_p90_ms": 700.5,
+        "inclusion_s": 3.0,
+    },
+    "model_unknown": {"workers": 3, "model": "0x" + "ab" * 32},
+    "memory_too_large": {"memory_mb": 5, "largest_memory_mb": 4},
+    "unsupported": {"unsupported": "inputs by URI are not served by this node"},
+    "attempts_exhausted": {"attempts": 8, "max_attempts": 8},
+    "bad_input": {"bad_input": "it is no text"},
+}
+
+
+@pytest.mark.parametrize("reason", _INPUTS)
+async def test_decisions_of_before_are_told_with_their_numbers(
+    empty_database: str, reason: str
+) -> None:
+    connection = await connect(empty_database)
+    of_node = migrations_in(files("inferd.node") / "migrations")
+    await migrate(connection, "chain", chain_migrations())
+    await migrate(connection, "node", of_node[:_BEFORE])
+    await connection.execute(
+        "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending, assigned,"
+        " kept, refused, duration_us) VALUES (1, '', 1, 'balanced', 1, 1, 1, 1, 1)"
+    )
+    await connection.execute(
+        "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason, sentence,"
+        " inputs, leaf) VALUES (1, 1, '', 'keep', $1, '', $2, '\\x01')",
+        reason,
+        _INPUTS[reason],
+    )
+    await migrate(connection, "node", of_node)
+    row = await connection.fetchrow(
+        f"SELECT {SELECT_DECISION} FROM node.decision d JOIN node.round r ON r.id = d.round_id"
+    )
+    assert row is not None
+    told = decision_of(row)
+    assert told.reason is Reason(reason)
+    assert told.numbers != Numbers()
+    assert "?" not in told.sentence
+    await connection.close()

@@ -148,7 +148,5 @@ async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) ->
 
 
 def _break_even_wei(inputs: Mapping[str, Any]) -> int | None:
-    if "later_cost_wei" not in inputs:
-        return None
-    earned_wei = int(inputs["revenue_wei"]) - int(inputs["later_cost_wei"])
-    return earned_wei // int(inputs["estimated_gas"])
+    stored = inputs.get("break_even_wei")
+    return None if stored is None else int(stored)

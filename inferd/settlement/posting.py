@@ -169,7 +169,10 @@ class Poster:
             for result in chosen:
                 self._holds.hold_once(result.outbox_item(), sight.head.number)
             return _Verdict.SIFTED
-        fees = within(fees, earned_wei // estimate)
+        # At a higher price the calls of contracts that follow from it cost more, too.
+        later_gas = sum(result.ready.later_gas for result in chosen)
+        break_even_wei = decision.revenue_wei // (estimate + later_gas)
+        fees = within(fees, break_even_wei)
         # Groups that there are more of than workers, as some of these did not sign for all.
         unsigned = len(groups) - len({result.worker for result in chosen})
         draft = Draft(
@@ -190,6 +193,7 @@ class Poster:
                 "cost_wei": cost_wei,
                 "revenue_wei": decision.revenue_wei,
                 "later_cost_wei": decision.later_cost_wei,
+                "break_even_wei": break_even_wei,
                 "fee_cap_wei": fees.max_fee_wei,
                 "next_base_fee_wei": sight.next_base_fee_wei,
                 "groups": len(groups),

@@ -95,7 +95,8 @@ class Intent:
     items: tuple[Item, ...]
     attempts: tuple[Attempt, ...]
     break_even_wei: int | None = None
-    """The price of a gas at which a post costs what it earns; None of what earns nothing."""
+    """The price of a gas at which a post, with the calls of contracts that follow from it, costs
+    what it earns; None of what earns nothing."""
 
     @property
     def nonce(self) -> int | None:

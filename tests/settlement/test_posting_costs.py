@@ -97,6 +97,27 @@ async def test_a_post_offers_no_more_for_gas_than_it_earns(world: World) -> None
     assert await world.fulfilled_events() == {ids[0]: 1}
 
 
+async def test_a_post_offers_no_more_than_it_and_its_calls_earn(world: World) -> None:
+    diary = await world.new_diary()
+    head = await world.rpc.header("latest")
+    assert head is not None
+    fee_wei = 900_000 * (head.base_fee_wei + GWEI) * 10_000 // POSTER_BPS // GWEI * GWEI
+    callback = await world.ask_by(diary, fee_wei=fee_wei)
+    await world.compute([callback], output=b"four")
+    (ready,) = await load_ready(
+        world.pool, await world.index(), SettlementSettings(POSTER_BPS), max_gas=10**7
+    )
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    await dear_blocks(world, settlement, 20 * head.base_fee_wei)
+    (intent,) = await world.intents()
+    gas = int(intent["inputs"]["estimated_gas"]) + ready.ready.later_gas
+    revenue_wei = fee_wei * POSTER_BPS // 10_000
+    offered = [one["max_fee_wei"] for one in await world.attempts()]
+    assert offered
+    assert all(fee * gas <= revenue_wei for fee in offered)
+
+
 async def a_post_that_is_priced_out(world: World) -> tuple[Settlement, list[int], int]:
     """Its settlement, the request, and what it earns in wei; each block is 20 times as dear."""
     head = await world.rpc.header("latest")

@@ -47,6 +47,10 @@ class _OldestFirst:
     def version(self) -> str:
         return "1"
 
+    @property
+    def sampled(self) -> int:
+        return 0
+
     def scores(self, view: OrderView) -> Floats:
         return -view.submitted_at_s
 
@@ -61,10 +65,6 @@ class RoundRobin(_OldestFirst):
     @property
     def name(self) -> str:
         return "round-robin"
-
-    @property
-    def sampled(self) -> int:
-        return 0
 
     def load(self, workers: LoadsView, used: Ints) -> Floats:
         given = (used - workers.in_flight).astype(np.float64)
@@ -83,10 +83,6 @@ class WeightedRoundRobin(_OldestFirst):
     def name(self) -> str:
         return "weighted-round-robin"
 
-    @property
-    def sampled(self) -> int:
-        return 0
-
     def work(self, seats: SeatsView) -> Floats:
         return seats.mean_ms
 
@@ -103,10 +99,6 @@ class LeastRequests(_OldestFirst):
     @property
     def name(self) -> str:
         return "least-requests"
-
-    @property
-    def sampled(self) -> int:
-        return 0
 
     def load(self, workers: LoadsView, used: Ints) -> Floats:
         return fullness(workers.slots, used)
@@ -126,7 +118,7 @@ class TwoChoices(LeastRequests):
 
 
 @dataclass(frozen=True, slots=True)
-class PeakEwma(_OldestFirst):
+class PeakEwma(TwoChoices):
     """Of two drawn at random, the one with less latency x (requests in flight + 1) per slot.
 
     The latency is a moving average that takes a peak at once and forgets it slowly.
@@ -136,15 +128,8 @@ class PeakEwma(_OldestFirst):
     def name(self) -> str:
         return "peak-ewma"
 
-    @property
-    def sampled(self) -> int:
-        return 2
-
     def work(self, seats: SeatsView) -> Floats:
         return seats.ewma_ms
-
-    def load(self, workers: LoadsView, used: Ints) -> Floats:
-        return fullness(workers.slots, used)
 
 
 def fullness(slots: Ints, used: Ints) -> Floats:

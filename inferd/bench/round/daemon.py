@@ -74,7 +74,7 @@ class _BusyWorker:
         raise WorkerBusy("it only holds a slot")
 
     async def sign_group(self, items: bytes) -> CompactSignature:
-        raise NotImplementedError
+        raise WorkerBusy("it only holds a slot")
 
 
 async def measure_daemon(

@@ -67,25 +67,43 @@ def scores_of(view: OrderView, policy: Policy) -> Floats:
     return scores
 
 
-def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
-    """The scores, and the positions of the requests from the highest score to the lowest.
-
-    Equal scores stay in the order of keys. Raises InvalidScores.
-    """
+def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Floats]:
+    """The scores, and a key for each request: the least is served first, equal ones in the order of
+    keys of requests. Raises InvalidScores."""
     scores = scores_of(view, policy)
-    return scores, np.argsort(-scores, kind="stable")
+    return scores, -scores
 
 
-def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Ints]:
+def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Floats]:
     """The same where each request is ranked by the policy of its arm, each arm having its share of
     the first places. Raises InvalidScores."""
     scores, place = np.zeros(len(view)), np.zeros(len(view))
     for one, policy in enumerate(split.policies):
         rows = np.flatnonzero(arm == one)
-        theirs, ranked = ranking(view.take(rows), policy)
+        theirs = scores_of(view.take(rows), policy)
         scores[rows] = theirs
-        place[rows[ranked]] = places(np.arange(len(rows)), arm[rows], split.shares)
-    return scores, np.argsort(place, kind="stable")
+        ranked = rows[stable_order(-theirs)]
+        place[ranked] = places(np.arange(len(rows)), arm[rows], split.shares)
+    return scores, place
+
+
+def stable_order(keys: Floats) -> Ints:
+    """Positions by rising key, equal ones as they stand.
+
+    What `argsort(kind="stable")` gives, in a third of the time where few keys are equal.
+    """
+    order: Ints = np.argsort(keys)
+    ordered = keys[order]
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(same):
+        return order
+    if 8 * len(same) > len(keys):
+        return np.argsort(keys, kind="stable")
+    # Equal keys stand in runs: within each, by position.
+    inside = np.unique(np.concatenate((same, same + 1)))
+    run = np.cumsum(np.diff(ordered[inside], prepend=-np.inf) > 0)
+    order[inside] = order[inside][np.lexsort((order[inside], run))]
+    return order
 
 
 def _by_appearance(indexes: Ints) -> Ints:

@@ -1,7 +1,8 @@
 """The decisions of a round as columns; a decision is built when it is looked at.
 
 A round decides on every pending request, and hardly any of these decisions is new. So what decided
-stays in arrays, and names and exact amounts are put together only for the rows that are read.
+stays in the round's arrays, and rows are picked, and names and exact amounts put together, only for
+what is read.
 """
 
 from __future__ import annotations
@@ -58,13 +59,20 @@ USES: dict[str, tuple[Reason, ...]] = {
 """Which number plays a part in which reason."""
 
 
+Column = Callable[[NDArray[np.int64]], NDArray[Any]]
+"""The values of the round's requests at those positions, which are in the order of keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is the same for all decisions of a round."""
+    """What all decisions of a round have in common. Nothing in it changes with later rounds."""
 
     moment: Moment
     cover: Cover
-    workers: int
+    requests: NDArray[np.object_]
+    """All of the round, in the order of keys."""
+    columns: Mapping[str, Column]
+    """What cannot be told from the requests and the moment."""
 
 
 class DecisionRows(Sequence[Decision]):
@@ -72,26 +80,35 @@ class DecisionRows(Sequence[Decision]):
 
     def __init__(
         self,
-        requests: NDArray[np.object_],
+        at: NDArray[np.int64],
         reasons: NDArray[np.uint8],
         context: Context,
-        raw: Mapping[str, NDArray[Any]],
+        own: Mapping[str, NDArray[Any]] | None = None,
         workers: Sequence[WorkerId] | None = None,
         news: NDArray[np.bool_] | None = None,
     ) -> None:
-        """`raw` holds the columns that cannot be told from requests and context."""
-        self.requests = requests
+        """`at` are positions among the round's requests; `own` holds columns, one element a
+        decision, that stand for the context's."""
+        self._at = at
         self.reasons = reasons
         """Codes, see `scheduler.admission.REASONS`."""
         self.news = news
         """Whether another reason, or none, was given for the request in the last round."""
         self._context = context
-        self._raw = raw
+        self._own = own or {}
         self._workers = workers
+        self._requests: NDArray[np.object_] | None = None
         self._columns: dict[str, list[Any]] = {}
 
+    @property
+    def requests(self) -> NDArray[np.object_]:
+        """What is decided on."""
+        if self._requests is None:
+            self._requests = self._context.requests[self._at]
+        return self._requests
+
     def __len__(self) -> int:
-        return len(self.requests)
+        return len(self._at)
 
     @overload
     def __getitem__(self, at: int) -> Decision: ...
@@ -113,10 +130,10 @@ class DecisionRows(Sequence[Decision]):
     def take(self, at: NDArray[np.int64]) -> DecisionRows:
         """The decisions at those positions."""
         return DecisionRows(
-            self.requests[at],
+            self._at[at],
             self.reasons[at],
             self._context,
-            {name: column[at] for name, column in self._raw.items()},
+            {name: column[at] for name, column in self._own.items()},
             None if self._workers is None else [self._workers[one] for one in at.tolist()],
             None if self.news is None else self.news[at],
         )
@@ -152,7 +169,7 @@ class DecisionRows(Sequence[Decision]):
         if name == "worker":
             return [None] * len(self) if self._workers is None else list(self._workers)
         if name in ("score", "lease_ms"):
-            column = self._raw.get(name)
+            column = self._raw(name, slice(None))
             if column is None:
                 return [None] * len(self)
             known = ~np.isnan(column)
@@ -167,9 +184,15 @@ class DecisionRows(Sequence[Decision]):
         listed: list[Any] = column.tolist()
         return listed
 
+    def _raw(self, name: str, rows: NDArray[np.bool_] | slice) -> NDArray[Any] | None:
+        if name in self._own:
+            return self._own[name][rows]
+        column = self._context.columns.get(name)
+        return None if column is None else column(self._at[rows])
+
     def _values(self, name: str, rows: NDArray[np.bool_] | slice) -> list[Any]:
-        if name in self._raw:
-            values = self._raw[name][rows]
+        values = self._raw(name, rows)
+        if values is not None:
             if name in ("tried", "used", "limit") and not (known := values >= 0).all():
                 return _sparse(values, known)
             listed: list[Any] = values.tolist()
@@ -179,7 +202,7 @@ class DecisionRows(Sequence[Decision]):
         if name in ("revenue_wei", "gas_need_wei", "margin_ppm"):
             return self._money(name, rows)
         moment = self._context.moment
-        count = len(self.requests[rows])
+        count = len(self._at[rows])
         if name == "now_s":
             expired = self.reasons[rows] == CODES[Reason.EXPIRED]
             head_s = float(moment.block.timestamp_s)
@@ -195,7 +218,8 @@ class DecisionRows(Sequence[Decision]):
 
     def _money(self, name: str, rows: NDArray[np.bool_] | slice) -> list[Any]:
         cover, rules = self._context.cover, self._context.moment.rules
-        horizons: list[int] = self._raw["horizon"][rows].tolist()
+        at = self._at[rows]
+        horizons: list[int] = self._context.columns["horizon"](at).tolist()
         if name == "margin_ppm":
             return [cover.margins_ppm[horizon] for horizon in horizons]
         requests: list[PendingRequest] = self.requests[rows].tolist()
@@ -204,7 +228,7 @@ class DecisionRows(Sequence[Decision]):
                 cover.need_wei(horizon, one.delivery_gas, batchable=one.batchable)
                 for horizon, one in zip(horizons, requests, strict=True)
             ]
-        whole: list[bool] = self._raw["whole_fee"][rows].tolist()
+        whole: list[bool] = self._context.columns["whole_fee"](at).tolist()
         return [
             one.fee_wei if own else poster_share_wei(one.fee_wei, rules)
             for own, one in zip(whole, requests, strict=True)

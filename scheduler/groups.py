@@ -1,4 +1,4 @@
-"""The groups of requests that a round looks for workers for, each opened when its turn comes."""
+"""The groups of requests that a round looks for workers for, opened as their turns come."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from scheduler.kinds import Floats, Ints, mean_ms, p90_ms
 from scheduler.model import Block
 from scheduler.policies.protocol import Policy
 from scheduler.prospects import Prospects
-from scheduler.seats import Group, Kind, Loads, OpenSeats
+from scheduler.seats import Group, Kind, Loads, OpenSeats, kinds_of
 from scheduler.workers import ModelSeats, WorkerTable
+
+
+_FEW = 64
+"""Open seats for which it is not worth computing more than is asked for."""
 
 
 class Groups:
@@ -35,10 +39,17 @@ class Groups:
         self._models: list[ModelSeats] = list(workers.seats.values())
         self._open: list[list[OpenSeats]] = [[] for _ in self._models]
         """By model, one an arm, once one of its seats is looked for."""
-        self._kinds: dict[tuple[int, int], Kind] = {}
+        self._places: list[dict[int, list[tuple[Floats, int]]]] = [{} for _ in policies]
+        """By arm and rank, where the worker's load is in the columns of models."""
+        self._kinds: list[dict[int, Kind]] = [{} for _ in policies]
         self._groups: list[dict[int, Group]] = [{} for _ in policies]
+        self._expected: list[Ints] = [np.zeros(0, np.int64) for _ in policies]
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
+
+    def expect(self, names: Ints, arms: Ints) -> None:
+        """What `of` is going to be asked for; of many seats several kinds are computed at once."""
+        self._expected = [names[arms == arm] for arm in range(len(self.loads))]
 
     def of(self, name: int, arm: int = 0) -> Group:
         """The group by one policy. Raises InvalidKeys."""
@@ -49,13 +60,10 @@ class Groups:
 
     def reserve(self, rank: int, used: int) -> None:
         """So many slots of the worker are taken now."""
-        for arm, loads in enumerate(self.loads):
-            load = loads.of(rank, used)
-            for model in self._workers.models_of[rank]:
-                if open_ := self._open[model]:
-                    local = open_[arm].local.get(rank)
-                    if local is not None:
-                        open_[arm].load[local] = load
+        for loads, places in zip(self.loads, self._places, strict=True):
+            of_worker = loads.of(rank, used)
+            for load, local in places.get(rank, ()):
+                load[local] = of_worker
 
     def worth_waiting(self, name: int, budget_ms: int, tried: Collection[int]) -> bool:
         """Whether an untried worker that is busy now could still finish before the deadline.
@@ -94,29 +102,51 @@ class Groups:
         cell, owned_only = divmod(name, 2)
         prospects = self._prospects
         model, code = int(prospects.model[cell]), int(prospects.kind[cell])
-        seats, least_mb = self._models[model], prospects.least_mb[model]
-        if not self._open[model]:
-            self._open[model] = [
-                OpenSeats(seats, self._workers, self._most, prospects.used, loads, least_mb)
-                for loads in self.loads
-            ]
-        kind = self._kinds.get((code, arm))
+        kind = self._kinds[arm].get(code)
         if kind is None:
-            kind = self._kinds[code, arm] = Kind(
-                self._open[model][arm],
-                float(prospects.tokens[cell]),
-                int(prospects.sigma_class[cell]),
-                self._policies[arm],
-            )
-        needed_mb = int(self._cells.needed_mb[cell])
+            self._prepare(model, cell, arm)
+            kind = self._kinds[arm][code]
+        least_mb, needed_mb = prospects.least_mb[model], int(self._cells.needed_mb[cell])
         if not owned_only and needed_mb <= least_mb:
             return Group(kind, None)
         question = (model, needed_mb, owned_only)
         suits = self._suiting.get(question)
         if suits is None:
-            suits = self._suits(seats, needed_mb, owned_only=bool(owned_only))[kind.seats.at]
-            self._suiting[question] = suits
+            of_model = self._suits(self._models[model], needed_mb, owned_only=bool(owned_only))
+            suits = self._suiting[question] = of_model[kind.seats.at]
         return Group(kind, suits)
+
+    def _prepare(self, model: int, cell: int, arm: int) -> None:
+        if not self._open[model]:
+            self._seat(model)
+        prospects, known = self._prospects, self._kinds[arm]
+        seats, cells = self._open[model][arm], np.array([cell])
+        if len(seats.rank) > _FEW:
+            expected = self._expected[arm] // 2
+            cells = np.unique(expected[prospects.model[expected] == model])
+            codes, first = np.unique(prospects.kind[cells], return_index=True)
+            cells = cells[first[[code not in known for code in codes.tolist()]]]
+        tokens, classes = prospects.tokens[cells], prospects.sigma_class[cells]
+        made = kinds_of(seats, tokens, classes, self._policies[arm])
+        known.update(zip(prospects.kind[cells].tolist(), made, strict=True))
+
+    def _seat(self, model: int) -> None:
+        prospects = self._prospects
+        for loads, places in zip(self.loads, self._places, strict=True):
+            seats = OpenSeats(
+                self._models[model],
+                self._workers,
+                self._most,
+                prospects.used,
+                loads,
+                prospects.least_mb[model],
+            )
+            self._open[model].append(seats)
+            for local, rank in enumerate(seats.rank):
+                if rank in places:
+                    places[rank].append((seats.load, local))
+                else:
+                    places[rank] = [(seats.load, local)]
 
     def _suits(self, seats: ModelSeats, least_mb: int, *, owned_only: bool) -> NDArray[np.bool_]:
         suits = seats.memory_mb >= least_mb

@@ -224,13 +224,12 @@ class Planner:
             known = np.append(column[: len(cells)], otherwise)
             return lambda at: known[np.maximum(admission.cell[at], -1)]
 
-        def of_admitted(column: NDArray[np.float64], otherwise: float) -> Column:
+        def of_admitted(column: Floats | Ints, otherwise: float) -> Column:
             known = np.append(column, otherwise)
             return lambda at: known[place[at]]
 
-        def tried(at: Ints) -> Ints:
-            failed = [given.waiting.get(row, -1) for row in place[at].tolist()]
-            return np.array(failed, np.int64)
+        tried = np.full(len(admitted), -1)
+        tried[list(given.waiting)] = list(given.waiting.values())
 
         return {
             "budget_ms": lambda at: admission.budget_ms[at],
@@ -247,7 +246,7 @@ class Planner:
                 & (admission.reason[at] == CODES[Reason.GAS_TOO_DEAR_NOW])
             ),
             "score": of_admitted(scores, np.nan),
-            "tried": tried,
+            "tried": of_admitted(tried, -1),
             "used": of_admitted(limited.used, -1.0),
             "limit": of_admitted(limited.limit, -1.0),
         }

@@ -57,6 +57,10 @@ USES: dict[str, tuple[Reason, ...]] = {
     "detail": (Reason.MODEL_UNKNOWN, Reason.UNSUPPORTED, Reason.BAD_INPUT),
 }
 """Which number plays a part in which reason."""
+_USED_BY: dict[str, NDArray[np.bool_]] = {
+    name: np.array([reason in reasons for reason in REASONS]) for name, reasons in USES.items()
+}
+"""The same by code."""
 
 
 Column = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -174,7 +178,7 @@ class DecisionRows(Sequence[Decision]):
                 return [None] * len(self)
             known = ~np.isnan(column)
             return column.tolist() if known.all() else _sparse(column, known)
-        uses = np.isin(self.reasons, [CODES[reason] for reason in USES[name]])
+        uses = _USED_BY[name][self.reasons]
         if not uses.any():
             return [None] * len(self)
         if uses.all():
@@ -224,10 +228,14 @@ class DecisionRows(Sequence[Decision]):
             return [cover.margins_ppm[horizon] for horizon in horizons]
         requests: list[PendingRequest] = self.requests[rows].tolist()
         if name == "gas_need_wei":
-            return [
-                cover.need_wei(horizon, one.delivery_gas, batchable=one.batchable)
+            asked = [
+                (horizon, one.delivery_gas, one.batchable)
                 for horizon, one in zip(horizons, requests, strict=True)
             ]
+            needs = {
+                each: cover.need_wei(each[0], each[1], batchable=each[2]) for each in set(asked)
+            }
+            return [needs[each] for each in asked]
         whole: list[bool] = self._context.columns["whole_fee"](at).tolist()
         return [
             one.fee_wei if own else poster_share_wei(one.fee_wei, rules)

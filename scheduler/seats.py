@@ -8,7 +8,7 @@ and one minimum. A seat that is full has an infinite load, one that does not sui
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 
 import numpy as np
@@ -54,8 +54,9 @@ class Loads:
         self._levels = np.full((levels, len(rank)), np.inf)
         """By slots reserved since, then by worker."""
         for level in range(levels):
-            loads = checked(policy.load(self._view, start + level), len(rank), policy)
-            np.copyto(self._levels[level], loads, where=start + level < usable)
+            loads = self._levels[level]
+            loads[:] = shaped(policy.load(self._view, start + level), len(rank), policy)
+            checked(loads, policy)[start + level >= usable] = np.inf
         self._ahead: list[list[float]] = self._levels.tolist()
         """The same twice: one for all at once, one for single looks."""
 
@@ -69,8 +70,8 @@ class Loads:
             return np.inf
         view, one = self._view, slice(place, place + 1)
         alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
-        load = self._policy.load(alone, np.array([used], np.int64))
-        return float(checked(load, 1, self._policy)[0])
+        load = shaped(self._policy.load(alone, np.array([used], np.int64)), 1, self._policy)
+        return float(checked(np.array(load, np.float64), self._policy)[0])
 
     def of_all(self, ranks: Ints, used: Ints) -> Floats:
         """The same of several workers, by rank."""
@@ -90,10 +91,27 @@ class OpenSeats:
     """The seats of a model that are open when one of them is first looked for in a round, in the
     order of ranks, and how loaded each is by one policy."""
 
-    __slots__ = ("at", "buffer", "load", "local", "loads", "rank", "seats", "slots")
+    __slots__ = (
+        "_base_ms",
+        "_ewma_ms",
+        "_per_token_ms",
+        "_slots",
+        "_success_lower",
+        "at",
+        "buffer",
+        "load",
+        "local",
+        "rank",
+        "seats",
+    )
 
     def __init__(
-        self, seats: ModelSeats, workers: WorkerTable, most: Ints, used: Ints, loads: Loads,
+        self,
+        seats: ModelSeats,
+        workers: WorkerTable,
+        most: Ints,
+        used: Ints,
+        loads: Loads,
         least_mb: int,
     ) -> None:
         """`used` slots of each worker are taken and `most` may be, by rank; no request asks for
@@ -101,37 +119,49 @@ class OpenSeats:
         is_open = (workers.available & (used < most))[seats.rank]
         at = np.flatnonzero(is_open & (seats.memory_mb >= least_mb))
         rank = seats.rank[at]
-        self.seats, self.at, self.loads = seats, at, loads
+        self.seats, self.at = seats, at
         """`at`: their positions among all seats of the model."""
         self.rank: list[int] = rank.tolist()
         self.local = dict(zip(self.rank, range(len(rank)), strict=True))
         """Where each worker is among these."""
-        self.slots = workers.slots[rank]
         self.load = loads.of_all(rank, used[rank])
         self.buffer: Floats = np.empty(len(rank))
+        self._slots, self._success_lower = workers.slots[rank], seats.success_lower[at]
+        self._base_ms, self._per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
+        self._ewma_ms = seats.ewma_ms[at] if seats.measured else None
 
     def places(self, ranks: Collection[int]) -> list[int]:
         """Where those of the workers are that are among these."""
         return [self.local[rank] for rank in ranks if rank in self.local]
+
+    def views(self, tokens: Floats, sigma_class: Ints) -> Iterator[SeatsView]:
+        """The seats as servers of each of these kinds of requests."""
+        classes, which = np.unique(sigma_class, return_inverse=True)
+        factors = np.stack([self.seats.factors(int(one))[self.at] for one in classes])
+        means = mean_ms(self._base_ms, self._per_token_ms, tokens[:, None])
+        ewma_ms = self._ewma_ms
+        for mean, p90 in zip(means, p90_ms(means, factors[which]), strict=True):
+            ewma = mean if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, mean)
+            yield SeatsView(self._slots, mean, p90, ewma, self._success_lower)
+
+
 class Kind:
     """What one kind of request costs on each of these seats, in one round."""
 
     __slots__ = ("p90_ms", "seats", "work")
 
-    def __init__(self, seats: OpenSeats, tokens: float, sigma_class: int, policy: Policy) -> None:
-        self.seats = seats
-        every, at = seats.seats, seats.at
-        mean = mean_ms(every.base_ms[at], every.per_token_ms[at], tokens)
-        self.p90_ms = p90_ms(mean, every.factors(sigma_class)[at])
-        ewma_ms = every.ewma_ms[at] if every.measured else None
-        view = SeatsView(
-            seats.slots,
-            mean,
-            self.p90_ms,
-            mean if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, mean),
-            every.success_lower[at],
-        )
-        self.work = checked(policy.work(view), len(at), policy)
+    def __init__(self, seats: OpenSeats, p90: Floats, work: Floats) -> None:
+        self.seats, self.p90_ms, self.work = seats, p90, work
+
+
+def kinds_of(seats: OpenSeats, tokens: Floats, sigma_class: Ints, policy: Policy) -> list[Kind]:
+    """Several kinds at once, by one policy. Raises InvalidKeys."""
+    views = list(seats.views(tokens, sigma_class))
+    works = np.empty((len(views), len(seats.rank)))
+    for work, view in zip(works, views, strict=True):
+        work[:] = shaped(policy.work(view), len(seats.rank), policy)
+    checked(works.reshape(-1), policy)
+    return [Kind(seats, *one) for one in zip((view.p90_ms for view in views), works, strict=True)]
 
 
 class Group:
@@ -206,11 +236,24 @@ class Group:
         return keys
 
 
-def checked(values: Floats, number: int, policy: Policy) -> Floats:
-    """Figures above 0, so that no product with an infinite one is undefined."""
-    least = values.min() if np.shape(values) == (number,) else -1.0
-    if not (least >= 0.0 and values.max() < np.inf):
-        raise InvalidKeys(
-            f"policy {policy.name} gave something else than {number} finite numbers of at least 0"
-        )
-    return values if least >= _TINY else np.maximum(values, _TINY)
+def shaped(values: Floats, number: int, policy: Policy) -> Floats:
+    """One figure each. Raises InvalidKeys."""
+    if np.shape(values) != (number,):
+        raise _invalid(policy)
+    return values
+
+
+def checked(values: Floats, policy: Policy) -> Floats:
+    """Figures above 0, so that no product with an infinite one is undefined. Raises InvalidKeys."""
+    least = np.minimum.reduce(values, initial=np.inf)
+    if not (least >= 0.0 and np.maximum.reduce(values, initial=0.0) < np.inf):
+        raise _invalid(policy)
+    if least < _TINY:
+        np.maximum(values, _TINY, out=values)
+    return values
+
+
+def _invalid(policy: Policy) -> InvalidKeys:
+    return InvalidKeys(
+        f"policy {policy.name} gave something else than one finite number of at least 0 a worker"
+    )

@@ -149,7 +149,6 @@ class Assigner:
         capped = frozenset() if caps is None else caps.ranks
         hopeless_ms = self._prospects.hopeless.item
         sampled = [policy.sampled for policy in self._policies]
-        groups.expect(self._group[rows], self._arm[rows])
         risky = np.zeros(len(rows), np.bool_) if gate is None else gate.risky[rows]
         for row, name, budget_ms, tried, arm, risk in zip(
             rows.tolist(),
@@ -220,7 +219,6 @@ class Assigner:
         if 2 * len(hopeful) > max_arcs or not flow.available():
             return False
         rows: list[int] = hopeful[np.argsort(keys[hopeful], kind="stable")].tolist()
-        self._groups.expect(self._group[hopeful], self._arm[hopeful])
         works: list[dict[int, float]] = []
         loads: dict[int, list[float]] = {}
         waiting: dict[int, int] = {}

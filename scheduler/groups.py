@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from scheduler.cells import Cells
 from scheduler.kinds import Floats, Ints, mean_ms, p90_ms
 from scheduler.model import Block
-from scheduler.policies.protocol import Policy
+from scheduler.policies.protocol import Policy, SeatsView
 from scheduler.prospects import Prospects
-from scheduler.seats import Group, Kind, Loads, OpenSeats, kinds_of
+from scheduler.seats import Group, Kind, Loads, OpenSeats
 from scheduler.workers import ModelSeats, WorkerTable
 
 
 _FEW = 64
-"""Open seats for which it is not worth computing more than is asked for."""
+"""Open seats of a model for which it is not worth computing all kinds at once."""
 
 
 class Groups:
@@ -43,13 +43,10 @@ class Groups:
         """By arm and rank, where the worker's load is in the columns of models."""
         self._kinds: list[dict[int, Kind]] = [{} for _ in policies]
         self._groups: list[dict[int, Group]] = [{} for _ in policies]
-        self._expected: list[Ints] = [np.zeros(0, np.int64) for _ in policies]
+        self._views: list[dict[int, SeatsView]] = [{} for _ in self._models]
+        """By model and kind."""
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
-
-    def expect(self, names: Ints, arms: Ints) -> None:
-        """What `of` is going to be asked for; of many seats several kinds are computed at once."""
-        self._expected = [names[arms == arm] for arm in range(len(self.loads))]
 
     def of(self, name: int, arm: int = 0) -> Group:
         """The group by one policy. Raises InvalidKeys."""
@@ -104,8 +101,9 @@ class Groups:
         model, code = int(prospects.model[cell]), int(prospects.kind[cell])
         kind = self._kinds[arm].get(code)
         if kind is None:
-            self._prepare(model, cell, arm)
-            kind = self._kinds[arm][code]
+            view = self._view(model, cell)
+            kind = Kind(self._open[model][arm], view, self._policies[arm])
+            self._kinds[arm][code] = kind
         least_mb, needed_mb = prospects.least_mb[model], int(self._cells.needed_mb[cell])
         if not owned_only and needed_mb <= least_mb:
             return Group(kind, None)
@@ -116,19 +114,20 @@ class Groups:
             suits = self._suiting[question] = of_model[kind.seats.at]
         return Group(kind, suits)
 
-    def _prepare(self, model: int, cell: int, arm: int) -> None:
-        if not self._open[model]:
-            self._seat(model)
-        prospects, known = self._prospects, self._kinds[arm]
-        seats, cells = self._open[model][arm], np.array([cell])
-        if len(seats.rank) > _FEW:
-            expected = self._expected[arm] // 2
-            cells = np.unique(expected[prospects.model[expected] == model])
-            codes, first = np.unique(prospects.kind[cells], return_index=True)
-            cells = cells[first[[code not in known for code in codes.tolist()]]]
-        tokens, classes = prospects.tokens[cells], prospects.sigma_class[cells]
-        made = kinds_of(seats, tokens, classes, self._policies[arm])
-        known.update(zip(prospects.kind[cells].tolist(), made, strict=True))
+    def _view(self, model: int, cell: int) -> SeatsView:
+        """The model's open seats as servers of the cell's kind."""
+        prospects, known = self._prospects, self._views[model]
+        code = int(prospects.kind[cell])
+        if code not in known:
+            if not self._open[model]:
+                self._seat(model)
+            seats, cells = self._open[model][0], np.array([cell])
+            if len(seats.rank) > _FEW:
+                asked = prospects.asked(model)
+                cells = asked[np.unique(prospects.kind[asked], return_index=True)[1]]
+            views = seats.views(prospects.tokens[cells], prospects.sigma_class[cells])
+            known.update(zip(prospects.kind[cells].tolist(), views, strict=True))
+        return known[code]
 
     def _seat(self, model: int) -> None:
         prospects = self._prospects

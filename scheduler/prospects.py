@@ -80,7 +80,7 @@ class Prospects:
                 self._free[model] -= 1
                 self._filled.add(model)
                 if not self._free[model]:
-                    self._raise(self._asked_of(model), np.inf, np.inf)
+                    self._raise(self.asked(model), np.inf, np.inf)
 
     def in_vain(self, group: int, budget_ms: int) -> None:
         """Nobody was found: what has filled up since may leave others without hope too."""
@@ -93,7 +93,7 @@ class Prospects:
             rank = workers.all_seats.rank[seats]
             is_open = workers.available[rank] & (self.used[rank] < self._most[rank])
             is_open &= workers.memory_mb[rank] >= self.least_mb[model]
-            self._bound(self._asked_of(model), seats[is_open])
+            self._bound(self.asked(model), seats[is_open])
 
     def spared(self, chosen: NDArray[np.bool_], rows_group: Ints) -> tuple[Floats, Ints]:
         """For each of the rows, by its group: the least p90 on a seat of the workers that are
@@ -110,7 +110,8 @@ class Prospects:
         least_ms[2 * cells], _ = least_p90(self._cells, cells, self.model, workers, seats)
         return least_ms[rows_group], count[self.model[rows_group // 2]]
 
-    def _asked_of(self, model: int) -> Ints:
+    def asked(self, model: int) -> Ints:
+        """The cells of the model that requests are in."""
         return self._asked[self._bounds[model] : self._bounds[model + 1]]
 
     def _bound(self, asked: Ints, open_: Ints) -> None:

@@ -54,9 +54,8 @@ class Loads:
         self._levels = np.full((levels, len(rank)), np.inf)
         """By slots reserved since, then by worker."""
         for level in range(levels):
-            loads = self._levels[level]
-            loads[:] = shaped(policy.load(self._view, start + level), len(rank), policy)
-            checked(loads, policy)[start + level >= usable] = np.inf
+            loads = checked(policy.load(self._view, start + level), len(rank), policy)
+            np.copyto(self._levels[level], loads, where=start + level < usable)
         self._ahead: list[list[float]] = self._levels.tolist()
         """The same twice: one for all at once, one for single looks."""
 
@@ -70,8 +69,8 @@ class Loads:
             return np.inf
         view, one = self._view, slice(place, place + 1)
         alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
-        load = shaped(self._policy.load(alone, np.array([used], np.int64)), 1, self._policy)
-        return float(checked(np.array(load, np.float64), self._policy)[0])
+        load = self._policy.load(alone, np.array([used], np.int64))
+        return float(checked(load, 1, self._policy)[0])
 
     def of_all(self, ranks: Ints, used: Ints) -> Floats:
         """The same of several workers, by rank."""
@@ -150,18 +149,10 @@ class Kind:
 
     __slots__ = ("p90_ms", "seats", "work")
 
-    def __init__(self, seats: OpenSeats, p90: Floats, work: Floats) -> None:
-        self.seats, self.p90_ms, self.work = seats, p90, work
-
-
-def kinds_of(seats: OpenSeats, tokens: Floats, sigma_class: Ints, policy: Policy) -> list[Kind]:
-    """Several kinds at once, by one policy. Raises InvalidKeys."""
-    views = list(seats.views(tokens, sigma_class))
-    works = np.empty((len(views), len(seats.rank)))
-    for work, view in zip(works, views, strict=True):
-        work[:] = shaped(policy.work(view), len(seats.rank), policy)
-    checked(works.reshape(-1), policy)
-    return [Kind(seats, *one) for one in zip((view.p90_ms for view in views), works, strict=True)]
+    def __init__(self, seats: OpenSeats, view: SeatsView, policy: Policy) -> None:
+        """Raises InvalidKeys."""
+        self.seats, self.p90_ms = seats, view.p90_ms
+        self.work = checked(policy.work(view), len(seats.rank), policy)
 
 
 class Group:
@@ -236,24 +227,11 @@ class Group:
         return keys
 
 
-def shaped(values: Floats, number: int, policy: Policy) -> Floats:
-    """One figure each. Raises InvalidKeys."""
-    if np.shape(values) != (number,):
-        raise _invalid(policy)
-    return values
-
-
-def checked(values: Floats, policy: Policy) -> Floats:
+def checked(values: Floats, number: int, policy: Policy) -> Floats:
     """Figures above 0, so that no product with an infinite one is undefined. Raises InvalidKeys."""
-    least = np.minimum.reduce(values, initial=np.inf)
+    least = np.minimum.reduce(values, initial=1.0) if np.shape(values) == (number,) else -1.0
     if not (least >= 0.0 and np.maximum.reduce(values, initial=0.0) < np.inf):
-        raise _invalid(policy)
-    if least < _TINY:
-        np.maximum(values, _TINY, out=values)
-    return values
-
-
-def _invalid(policy: Policy) -> InvalidKeys:
-    return InvalidKeys(
-        f"policy {policy.name} gave something else than one finite number of at least 0 a worker"
-    )
+        raise InvalidKeys(
+            f"policy {policy.name} gave something else than {number} finite numbers of at least 0"
+        )
+    return values if least >= _TINY else np.maximum(values, _TINY)

@@ -2,8 +2,8 @@
 
 Whether and how fast a request can be served depends on its kind and on which workers have its
 memory, hence only on its *cell*: the kind, and how many of the model's distinct worker
-memories are smaller than what it asks for. Facts are looked up once a cell, for all cells of a model
-at once, and again only when a worker of that model has changed (see `scheduler.blocks`).
+memories are smaller than what it asks for. Facts are looked up once a cell, for all cells of a
+model at once, and again only when a worker of that model has changed (see `scheduler.blocks`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.blocks import Blocks
-from scheduler.kinds import Floats, Ints, model_of
+from scheduler.kinds import Ints, model_of
 from scheduler.pending import NO_CELL, PendingTable
 from scheduler.workers import ModelSeats, WorkerTable
 

@@ -15,7 +15,6 @@ from scheduler.prospects import Prospects
 from scheduler.seats import Group, Kind, Loads, OpenSeats
 from scheduler.workers import ModelSeats, WorkerTable
 
-
 _FEW = 64
 """Open seats of a model for which it is not worth computing all kinds at once."""
 

@@ -145,7 +145,7 @@ class Planner:
         given: Assignments,
         limited: Limited,
     ) -> Plan:
-        admitted, slots, reasons = admission.admitted, admission.slots, limited.reasons
+        slots, reasons = admission.slots, limited.reasons
         context = Context(
             moment,
             cover,
@@ -190,9 +190,7 @@ class Planner:
         reasons[admitted[given.rows]] = CODES[Reason.ASSIGNED]
         return reasons
 
-    def _assigned(
-        self, admission: Admission, context: Context, given: Assignments
-    ) -> DecisionRows:
+    def _assigned(self, admission: Admission, context: Context, given: Assignments) -> DecisionRows:
         at, ranks = admission.admitted[given.rows], given.ranks
         return DecisionRows(
             at,
@@ -251,9 +249,7 @@ class Planner:
             "limit": of_admitted(limited.limit, -1.0),
         }
 
-    def _largest_mb(
-        self, admission: Admission, rows: Ints, reasons: NDArray[np.uint8]
-    ) -> Ints:
+    def _largest_mb(self, admission: Admission, rows: Ints, reasons: NDArray[np.uint8]) -> Ints:
         largest = np.zeros(len(rows), np.int64)
         for at in np.flatnonzero(reasons == CODES[Reason.MEMORY_TOO_LARGE]).tolist():
             request: PendingRequest = self._table.request[admission.slots[rows[at]]]

@@ -36,8 +36,10 @@ class Prospects:
         self.hopeless = np.full(2 * len(cells), _NOT_YET)
         """By group, the largest budget that finds nobody."""
         numbers = np.array(
-            [-1 if (one := workers.seats.get(model)) is None else one.number
-             for model in table.models],
+            [
+                -1 if (one := workers.seats.get(model)) is None else one.number
+                for model in table.models
+            ],
             np.int64,
         )
         self.kind: Ints = cells.kind(np.arange(len(cells)))
@@ -116,9 +118,7 @@ class Prospects:
 
     def _bound(self, asked: Ints, open_: Ints) -> None:
         if len(asked):
-            self._raise(
-                asked, *least_p90(self._cells, asked, self.model, self._workers, open_)
-            )
+            self._raise(asked, *least_p90(self._cells, asked, self.model, self._workers, open_))
 
     def _raise(self, cells: Ints, any_ms: Floats | float, own_ms: Floats | float) -> None:
         """Raises the bounds of groups to what seats can do."""

@@ -150,6 +150,8 @@ class Planner:
             moment,
             cover,
             self._table.request[slots],
+            self._table.id[slots],
+            self._table.commitment[slots],
             self._columns(moment, admission, scores, given, limited),
         )
         is_kept = _IS_KEPT[reasons]

@@ -75,6 +75,8 @@ class Context:
     cover: Cover
     requests: NDArray[np.object_]
     """All of the round, in the order of keys."""
+    ids: NDArray[np.int64]
+    commitments: NDArray[np.bytes_]
     columns: Mapping[str, Column]
     """What cannot be told from the requests and the moment."""
 
@@ -143,7 +145,8 @@ class DecisionRows(Sequence[Decision]):
         )
 
     def column(self, name: str) -> list[Any]:
-        """One field of all decisions: `reason`, `worker`, `score`, `lease_ms` or a number's name.
+        """One field of all decisions: `request_id`, `commitment`, `reason`, `worker`, `score`,
+        `lease_ms` or a number's name.
 
         None where the decision has none.
         """
@@ -168,6 +171,13 @@ class DecisionRows(Sequence[Decision]):
         )
 
     def _make(self, name: str) -> list[Any]:
+        if name == "request_id":
+            ids: list[Any] = self._context.ids[self._at].tolist()
+            return ids
+        if name == "commitment":
+            # As bytes of the S type they would lose zeros at their end.
+            commitments: list[Any] = self._context.commitments[self._at].view("V20").tolist()
+            return commitments
         if name == "reason":
             return [REASONS[code] for code in self.reasons.tolist()]
         if name == "worker":

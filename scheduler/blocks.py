@@ -108,8 +108,9 @@ class Blocks:
             least = [np.minimum.reduce(self._least[name][part]) for part in self._parts]
             facts[name] = np.minimum.accumulate(least, axis=0)[::-1]
         blocks = [self._quickest(name, facts) for name in _MEAN]
-        surely = self._success(np.stack(blocks))
-        facts["success_lower"], facts["owned_success_lower"] = surely[:, ::-1]
+        # Class by class: all at once could be many.
+        surely = [self._success(np.stack(one)) for one in zip(*blocks, strict=True)]
+        facts["success_lower"], facts["owned_success_lower"] = np.stack(surely[::-1], axis=1)
         return facts
 
     def _compute(self, blocks: Ints, columns: Ints) -> None:
@@ -160,7 +161,7 @@ class Blocks:
         return found
 
     def _success(self, blocks: Ints) -> Floats:
-        """Of the quickest seat of each block, among all and among owned ones, for the kinds."""
+        """Of the quickest seats of blocks, one a kind, among all and among owned ones."""
         seats, workers = self._seats, self._workers
         at = self._at[blocks]
         rank = seats.rank[at]

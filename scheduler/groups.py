@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 from scheduler.cells import Cells
 from scheduler.kinds import Floats, Ints, mean_ms, p90_ms
 from scheduler.model import Block
-from scheduler.policies.protocol import Policy, SeatsView
+from scheduler.policies.protocol import Policy
 from scheduler.prospects import Prospects
 from scheduler.seats import Group, Kind, Loads, OpenSeats
 from scheduler.workers import ModelSeats, WorkerTable
-
-_FEW = 64
-"""Open seats of a model for which it is not worth computing all kinds at once."""
 
 
 class Groups:
@@ -42,8 +39,6 @@ class Groups:
         """By arm and rank, where the worker's load is in the columns of models."""
         self._kinds: list[dict[int, Kind]] = [{} for _ in policies]
         self._groups: list[dict[int, Group]] = [{} for _ in policies]
-        self._views: list[dict[int, SeatsView]] = [{} for _ in self._models]
-        """By model and kind."""
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         """By model, memory and whether only own workers will do: which open seats suit."""
 
@@ -100,9 +95,14 @@ class Groups:
         model, code = int(prospects.model[cell]), int(prospects.kind[cell])
         kind = self._kinds[arm].get(code)
         if kind is None:
-            view = self._view(model, cell)
-            kind = Kind(self._open[model][arm], view, self._policies[arm])
-            self._kinds[arm][code] = kind
+            if not self._open[model]:
+                self._seat(model)
+            kind = self._kinds[arm][code] = Kind(
+                self._open[model][arm],
+                float(prospects.tokens[cell]),
+                int(prospects.sigma_class[cell]),
+                self._policies[arm],
+            )
         least_mb, needed_mb = prospects.least_mb[model], int(self._cells.needed_mb[cell])
         if not owned_only and needed_mb <= least_mb:
             return Group(kind, None)
@@ -112,21 +112,6 @@ class Groups:
             of_model = self._suits(self._models[model], needed_mb, owned_only=bool(owned_only))
             suits = self._suiting[question] = of_model[kind.seats.at]
         return Group(kind, suits)
-
-    def _view(self, model: int, cell: int) -> SeatsView:
-        """The model's open seats as servers of the cell's kind."""
-        prospects, known = self._prospects, self._views[model]
-        code = int(prospects.kind[cell])
-        if code not in known:
-            if not self._open[model]:
-                self._seat(model)
-            seats, cells = self._open[model][0], np.array([cell])
-            if len(seats.rank) > _FEW:
-                asked = prospects.asked(model)
-                cells = asked[np.unique(prospects.kind[asked], return_index=True)[1]]
-            views = seats.views(prospects.tokens[cells], prospects.sigma_class[cells])
-            known.update(zip(prospects.kind[cells].tolist(), views, strict=True))
-        return known[code]
 
     def _seat(self, model: int) -> None:
         prospects = self._prospects

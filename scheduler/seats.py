@@ -8,7 +8,7 @@ and one minimum. A seat that is full has an infinite load, one that does not sui
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from hashlib import blake2b
 
 import numpy as np
@@ -93,6 +93,7 @@ class OpenSeats:
     __slots__ = (
         "_base_ms",
         "_ewma_ms",
+        "_factors",
         "_per_token_ms",
         "_slots",
         "_success_lower",
@@ -128,20 +129,26 @@ class OpenSeats:
         self._slots, self._success_lower = workers.slots[rank], seats.success_lower[at]
         self._base_ms, self._per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
         self._ewma_ms = seats.ewma_ms[at] if seats.measured else None
+        self._factors: dict[int, Floats] = {}
 
     def places(self, ranks: Collection[int]) -> list[int]:
         """Where those of the workers are that are among these."""
         return [self.local[rank] for rank in ranks if rank in self.local]
 
-    def views(self, tokens: Floats, sigma_class: Ints) -> Iterator[SeatsView]:
-        """The seats as servers of each of these kinds of requests."""
-        classes, which = np.unique(sigma_class, return_inverse=True)
-        factors = np.stack([self.seats.factors(int(one))[self.at] for one in classes])
-        means = mean_ms(self._base_ms, self._per_token_ms, tokens[:, None])
+    def view(self, tokens: float, sigma_class: int) -> SeatsView:
+        """The seats as servers of one kind of request."""
+        factors = self._factors.get(sigma_class)
+        if factors is None:
+            factors = self._factors[sigma_class] = self.seats.factors(sigma_class)[self.at]
+        mean = mean_ms(self._base_ms, self._per_token_ms, tokens)
         ewma_ms = self._ewma_ms
-        for mean, p90 in zip(means, p90_ms(means, factors[which]), strict=True):
-            ewma = mean if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, mean)
-            yield SeatsView(self._slots, mean, p90, ewma, self._success_lower)
+        return SeatsView(
+            self._slots,
+            mean,
+            p90_ms(mean, factors),
+            mean if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, mean),
+            self._success_lower,
+        )
 
 
 class Kind:
@@ -149,8 +156,9 @@ class Kind:
 
     __slots__ = ("p90_ms", "seats", "work")
 
-    def __init__(self, seats: OpenSeats, view: SeatsView, policy: Policy) -> None:
+    def __init__(self, seats: OpenSeats, tokens: float, sigma_class: int, policy: Policy) -> None:
         """Raises InvalidKeys."""
+        view = seats.view(tokens, sigma_class)
         self.seats, self.p90_ms = seats, view.p90_ms
         self.work = checked(policy.work(view), len(seats.rank), policy)
 

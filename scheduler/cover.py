@@ -8,8 +8,8 @@ today's base fee + tip. The margin covers the base fee's rise until the post, h 
 
     margin(h) = max(gas_margin, min(1.125^h, measured quantile of base fee then / base fee now))
 
-as no block can raise the base fee by more than an eighth (EIP-1559). Without a measurement the
-floor `gas_margin` stands alone.
+as no block can raise the base fee by more than an eighth (EIP-1559); `scheduler.rises` measures the
+quantile. Without a measurement the floor `gas_margin` stands alone.
 
 Float columns sort out what is far from the edge; the rest is compared as integers.
 """

@@ -260,6 +260,9 @@ class Numbers:
     gas_price_wei: int | None = None
     margin_ppm: int | None = None
     """How many times the expected gas it has to cover, in parts per million."""
+    horizon_blocks: int | None = None
+    """The post is expected within so many blocks, for which the margin is; None where no rise of
+    the base fee was measured. The furthest that was measured stands for all beyond."""
     delivery_gas: int | None = None
     deadline_s: int | None = None
     now_s: float | None = None

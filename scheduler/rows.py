@@ -34,6 +34,7 @@ USES: dict[str, tuple[Reason, ...]] = {
     "gas_need_wei": _PAID,
     "gas_price_wei": _PAID,
     "margin_ppm": _PAID,
+    "horizon_blocks": _PAID,
     "delivery_gas": _PAID,
     "deadline_s": (Reason.EXPIRED, Reason.DEADLINE_INFEASIBLE),
     "now_s": (Reason.EXPIRED, Reason.DEADLINE_INFEASIBLE),
@@ -176,7 +177,7 @@ class DecisionRows(Sequence[Decision]):
             return listed
         if name in _OF_REQUEST:
             return list(map(_OF_REQUEST[name], self.requests[rows].tolist()))
-        if name in ("revenue_wei", "gas_need_wei", "margin_ppm"):
+        if name in ("revenue_wei", "gas_need_wei", "margin_ppm", "horizon_blocks"):
             return self._money(name, rows)
         moment = self._context.moment
         count = len(self.requests[rows])
@@ -198,6 +199,9 @@ class DecisionRows(Sequence[Decision]):
         horizons: list[int] = self._raw["horizon"][rows].tolist()
         if name == "margin_ppm":
             return [cover.margins_ppm[horizon] for horizon in horizons]
+        if name == "horizon_blocks":
+            measured = bool(rules.base_fee_quantiles_ppm)
+            return [horizon + 1 if measured else None for horizon in horizons]
         requests: list[PendingRequest] = self.requests[rows].tolist()
         if name == "gas_need_wei":
             return [

@@ -18,6 +18,7 @@ from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
+from inferd.node.base_fee_rises import BaseFeeRises
 from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
@@ -59,6 +60,7 @@ class Session:
         self._workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
         self._steering = Steering()
+        self._rises = BaseFeeRises()
         self.worker_views: tuple[WorkerView, ...] | None = None
         """As the last round saw them; None before the first."""
         self.indexer = Indexer(
@@ -189,6 +191,9 @@ class Session:
                 max_wait_s=scheduling.max_wait_s,
                 inclusion_s=scheduling.inclusion_s,
                 gas_margin=scheduling.gas_margin,
+                base_fee_quantiles_ppm=await self._rises.quantiles_ppm(
+                    connection, scheduling.base_fee_quantile
+                ),
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,

@@ -31,6 +31,7 @@ from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.policies.installed import require_known
+from scheduler import flow
 from scheduler.choice import Choice, chosen
 from scheduler.policies import DEFAULT
 
@@ -94,7 +95,11 @@ class SchedulingSettings(_Section):
     inclusion_s: float = Field(3.0, gt=0)
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)
-    """How many times its expected share of gas a fee must cover."""
+    """How many times its expected share of gas a fee must cover, at least."""
+    base_fee_quantile: float = Field(0.9, ge=0.5, le=0.999)
+    """A fee must also cover a rise of the base fee until its post that was not exceeded by this
+    part of the last 256 blocks: it counts where it is more than `gas_margin`, with volatile gas and
+    long computations."""
     expected_batch: int = Field(1, ge=1)
     """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
     little traffic; with much, a larger one admits fees that only pay in company."""
@@ -240,6 +245,16 @@ class Settings(BaseSettings):
     @classmethod
     def _known_policy(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
         require_known(scheduling.choice)
+        return scheduling
+
+    @field_validator("scheduling")
+    @classmethod
+    def _flow_installed(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
+        if scheduling.flow_arcs and not flow.available():
+            raise ValueError(
+                "flow_arcs decides by OR-tools, which is not installed: pip install"
+                " 'inferd[flow]', or leave flow_arcs out"
+            )
         return scheduling
 
     @field_validator("tenants")

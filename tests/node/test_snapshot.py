@@ -168,6 +168,15 @@ async def test_only_what_was_touched_is_read_again(chain: Pool, follower: Follow
     await chain.execute("UPDATE chain.worker SET staked = false")
     assert await asked() is None  # any stored result may be void
     assert await asked() == []
+    await chain.execute("UPDATE chain.worker SET stake_wei = stake_wei + 1, memory_mb = 7")
+    await chain.execute("UPDATE chain.worker SET staked = true, enabled = false")
+    assert await asked() == []  # it is as void as before
+    await chain.execute("UPDATE chain.worker SET enabled = true")
+    assert await asked() is None
+    await chain.execute("UPDATE chain.worker SET staked = true, enabled = true")
+    assert await asked() == []
+    await chain.execute("DELETE FROM chain.worker")
+    assert await asked() is None
     await chain.execute("UPDATE chain.request SET status = 'fulfilled'")
     assert await asked() == [KEY.id]
     assert not follower.pending

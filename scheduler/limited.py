@@ -53,7 +53,7 @@ class Limited:
 
             def need_wei(row: int) -> int:
                 request: PendingRequest = table.request[slots[row]]
-                return cover.cost_wei(request.delivery_gas, batchable=request.batchable)
+                return cover.cost_wei(cover.delivery_gas_of(request), batchable=request.batchable)
 
             self.gate = Gate(
                 limits,

@@ -39,6 +39,16 @@ class Block:
     gas_limit: int
 
 
+class DeliveryKind(StrEnum):
+    """How a result reaches its requester."""
+
+    EVENT = "event"
+    STORED = "stored"
+    """Its digest stays in storage."""
+    CALLBACK = "callback"
+    """The post notes that a contract is to be called; the call is another transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
     """A request that has neither a result nor an active lease."""
@@ -61,8 +71,9 @@ class PendingRequest:
     """What a worker found wrong with its input, in words; no worker could ever compute it."""
     batchable: bool = True
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
-    delivery_gas: int = 0
-    """What its delivery takes beyond its share of a post."""
+    delivery: DeliveryKind = DeliveryKind.EVENT
+    later_gas: int = 0
+    """What its delivery takes in another transaction than the post: the call of a contract."""
     tokens_mean: float = 0.0
     """Predicted mean of the tokens of its output; at most `max_tokens`."""
     tokens_sigma: float = 0.0
@@ -115,16 +126,6 @@ class WorkerView:
     """Fees of the requests that it computes now."""
 
 
-class DeliveryKind(StrEnum):
-    """How a result reaches its requester."""
-
-    EVENT = "event"
-    STORED = "stored"
-    """Its digest stays in storage."""
-    CALLBACK = "callback"
-    """The post notes that a contract is to be called; the call is another transaction."""
-
-
 @dataclass(frozen=True, slots=True)
 class GasModel:
     """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`, and of
@@ -143,13 +144,15 @@ class GasModel:
         extra = self.per_stored_gas * stored + self.per_callback_gas * callbacks
         return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results + extra
 
+    def of_delivery(self, delivery: DeliveryKind) -> int:
+        """What a result's delivery adds to the post itself."""
+        if delivery is DeliveryKind.STORED:
+            return self.per_stored_gas
+        return self.per_callback_gas if delivery is DeliveryKind.CALLBACK else 0
+
     def of_result(self, delivery: DeliveryKind) -> int:
         """What one more result of a worker that is in the post already adds."""
-        if delivery is DeliveryKind.STORED:
-            return self.per_result_gas + self.per_stored_gas
-        if delivery is DeliveryKind.CALLBACK:
-            return self.per_result_gas + self.per_callback_gas
-        return self.per_result_gas
+        return self.per_result_gas + self.of_delivery(delivery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,7 @@ class Numbers:
     """The post is expected within so many blocks, for which the margin is; None where no rise of
     the base fee was measured. The furthest that was measured stands for all beyond."""
     delivery_gas: int | None = None
+    """What its delivery takes beyond a share of the post, the call of a contract included."""
     deadline_s: int | None = None
     now_s: float | None = None
     wait_s: float | None = None

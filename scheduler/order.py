@@ -25,7 +25,8 @@ def order_view(
     rows = admission.admitted
     slots, cell = admission.slots[rows], admission.cell[rows]
     owned_only, budget_ms = admission.owned_only[rows], admission.budget_ms[rows]
-    delivery_gas, batchable = table.delivery_gas[slots], table.batchable[slots]
+    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots])
+    batchable = table.batchable[slots]
     fee_wei, kinds = table.fee_wei[slots], table.kind[slots]
     submitted_at_s, p90_ms = table.submitted_at_s[slots], admission.p90_ms[rows]
     share = np.where(owned_only, 1.0, moment.rules.poster_bps / 10_000.0)

@@ -179,6 +179,8 @@ class DecisionRows(Sequence[Decision]):
             return list(map(_OF_REQUEST[name], self.requests[rows].tolist()))
         if name in ("revenue_wei", "gas_need_wei", "margin_ppm", "horizon_blocks"):
             return self._money(name, rows)
+        if name == "delivery_gas":
+            return list(map(self._context.cover.delivery_gas_of, self.requests[rows].tolist()))
         moment = self._context.moment
         count = len(self.requests[rows])
         if name == "now_s":
@@ -205,7 +207,7 @@ class DecisionRows(Sequence[Decision]):
         requests: list[PendingRequest] = self.requests[rows].tolist()
         if name == "gas_need_wei":
             return [
-                cover.need_wei(horizon, one.delivery_gas, batchable=one.batchable)
+                cover.need_wei(horizon, cover.delivery_gas_of(one), batchable=one.batchable)
                 for horizon, one in zip(horizons, requests, strict=True)
             ]
         whole: list[bool] = self._raw["whole_fee"][rows].tolist()
@@ -233,7 +235,6 @@ def _detail(request: PendingRequest) -> str:
 
 _OF_REQUEST: dict[str, Callable[[PendingRequest], Any]] = {
     "fee_wei": lambda one: one.fee_wei,
-    "delivery_gas": lambda one: one.delivery_gas,
     "deadline_s": lambda one: one.deadline_s,
     "attempts": lambda one: one.attempts,
     "memory_mb": lambda one: one.memory_mb,

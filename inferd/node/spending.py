@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery
-from inferd.settlement.delivery_gas import delivery_gas
+from inferd.settlement.delivery_gas import later_gas
 from inferd.settlement.postable import POSTABLE
 from scheduler.allowance import Budget
 from scheduler.cover import Cover
+from scheduler.model import DeliveryKind
 
 HOUR_S = 3_600
 DAY_S = 86_400
@@ -48,11 +49,9 @@ async def load_budgets(
         return ()
     outstanding_wei = 0
     for row in await connection.fetch(_OUTSTANDING):
-        gas = delivery_gas(
-            Delivery(row["delivery"]),
-            row["callback_gas_limit"],
-            row["input_bytes"],
-            row["max_tokens"],
+        delivery = Delivery(row["delivery"])
+        gas = cover.gas.of_delivery(DeliveryKind[delivery.name]) + later_gas(
+            delivery, row["callback_gas_limit"], row["input_bytes"], row["max_tokens"]
         )
         each_wei = cover.cost_wei(gas, batchable=row["batchable"])
         outstanding_wei += row["requests"] * each_wei

@@ -19,7 +19,7 @@ from inferd.node.wakeup import Wakeup
 from inferd.node.why import why
 from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
-from inferd.protocol.request import model_id
+from inferd.protocol.request import Delivery, model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
 from inferd.workers import length_stats
@@ -461,3 +461,20 @@ def test_what_a_change_reopens(change: dict[str, Any], reasons: set[Reason]) -> 
 def test_a_start_reopens_all_but_bad_inputs() -> None:
     assert Reason.BAD_INPUT not in reopened(None, _NOW)
     assert reopened(None, _NOW) > reopened(_NOW, replace(_NOW, max_gas=10**9))
+
+
+async def test_a_stored_digest_has_to_pay_what_receipts_say_that_it_takes(house: House) -> None:
+    before = house.rounds.inputs
+
+    async def inputs(connection: Connection) -> RoundInputs:
+        fitted = GasModel(45_000, 14_000, 5_500, per_stored_gas=10_000)
+        return replace(await before(connection), gas=fitted)
+
+    house.rounds.inputs = inputs
+    await house.request(1, fee_wei=64_500 * 1_500_000_000)
+    await house.request(2, fee_wei=64_500 * 1_500_000_000, delivery=Delivery.STORED)
+    await house.request(3, fee_wei=74_500 * 1_500_000_000, delivery=Delivery.STORED)
+    await house.rounds.round()
+    assert await house.decisions(1) == [("assign", "assigned")]
+    assert await house.decisions(2) == [("keep", "gas_too_dear_now")]
+    assert await house.decisions(3) == [("assign", "assigned")]

@@ -139,7 +139,7 @@ def test_no_limit_is_exceeded_and_nothing_is_lost(round_: Snapshot, ordering: An
 
     cover = Cover(round_.moment, len(round_.workers))
     spent = sum(
-        cover.cost_wei(one.delivery_gas, batchable=one.batchable)
+        cover.cost_wei(cover.delivery_gas_of(one), batchable=one.batchable)
         for one in (requests[d.key] for d in result.assigned)
     )
     for budget in round_.taken.budgets:

@@ -17,10 +17,10 @@ from inferd.settlement.delivery_gas import (
     CLAIM_GAS_SQL,
     DELIVER_GAS,
     MAX_DELIVER_BYTES,
+    OWED_GAS,
+    STORED_GAS,
     claim_bytes,
     claim_gas,
-    delivery_gas,
-    expected_bytes,
     fits,
     undeliverable,
 )
@@ -292,16 +292,12 @@ async def test_what_settling_takes_more_than_an_event_is_charged(
     events = await post_gas(await world.submit(count))
     if delivery is Delivery.STORED:
         others = await post_gas(await world.submit(count, delivery=delivery))
-        charged = delivery_gas(delivery, 0, 2, 16)
+        charged = STORED_GAS
     else:
         diary = await world.new_diary()
         others = await post_gas([await world.ask_by(diary) for _ in range(count)])
-        charged = delivery_gas(delivery, 0, 2, 16) - delivery_gas_of_the_call()
+        charged = OWED_GAS
     assert others - events <= count * charged
-
-
-def delivery_gas_of_the_call() -> int:
-    return DELIVER_GAS + claim_gas(0, expected_bytes(2, 16))
 
 
 async def test_what_a_node_refuses_is_held_back_and_said(

@@ -5,6 +5,8 @@
     or          the batch is full (max_results, max_gas, the block's gas limit, EIP-7825)
     or          a result must travel alone: it goes at once, by itself
 
+and before the moment shortly before the next block (`scheduler.gathering`) only for the last three.
+
 When gas is cheap the fixed cost is small and single results go almost at once.
 
 Only results that pay for the gas they add count, in the sum as in the batch (`scheduler.packing`):
@@ -13,9 +15,10 @@ its delivery, and includes the call that the operator makes of a contract afterw
 and without the workers whose results together do not pay for their group, every result added makes
 a batch more profitable; what remains to be checked is the fixed part.
 
-Decisions are made once a block, and what is posted now is mined in the next one. So a result waits
-only while the block after the next is within its deadline, and one whose deadline the next block
-will miss is left out for good: it would be skipped on chain, and its gas wasted.
+Decisions are made once a block, or at once where blocks are near together, and what is posted now
+is mined in the next one. So a result waits only while the block after the next is within its
+deadline, and one whose deadline the next block will miss is left out for good: it would be skipped
+on chain, and its gas wasted.
 
 The gas price is the base fee of the next block, which the head determines exactly, plus the tip. A
 transaction that the next block does not take must not be priced out before the first deadline in
@@ -43,6 +46,8 @@ from scheduler.worth import Worth, weigh
 _MOST_RISES = 60
 """Blocks after which any fee cap is reached: 1.125^60 is more than a thousand."""
 
+_JUST_AFTER_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class _Posting:
@@ -57,9 +62,17 @@ class _Posting:
     too_late: tuple[ReadyResult, ...]
     inputs: dict[str, int | float | str]
 
-    def wait(self, reason: PostReason, sentence: str) -> PostingDecision:
+    def wait(self, reason: PostReason, sentence: str, again_at_s: float = 0.0) -> PostingDecision:
         return PostingDecision(
-            reason, sentence, (), 0, 0, 0, too_late=self.too_late, inputs=self.inputs
+            reason,
+            sentence,
+            (),
+            0,
+            0,
+            0,
+            too_late=self.too_late,
+            again_at_s=again_at_s,
+            inputs=self.inputs,
         )
 
     def post(self, reason: PostReason, why: str, results: Sequence[ReadyResult]) -> PostingDecision:
@@ -79,7 +92,7 @@ class _Posting:
             later_wei,
             self._fee_cap_wei(results, revenue_wei),
             self.too_late,
-            self.inputs,
+            inputs=self.inputs,
         )
 
     def _fee_cap_wei(self, results: Sequence[ReadyResult], revenue_wei: int) -> int:
@@ -176,6 +189,8 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
         reason = PostReason.DEADLINE_NEAR
         left_s, urgent_s = nearest.deadline_s - now_s, posting.urgent_until_s - now_s
         why = f"a deadline is {left_s:.1f} s away, and what is nearer than {urgent_s:.1f} s goes"
+    elif posting.snapshot.now_s < posting.snapshot.due_at_s and not packing.is_full(results):
+        return _gather(posting, len(results), nearest)
     elif worth.is_worth_it:
         reason, why = PostReason.WORTH_IT, _why_worth_it(worth)
     elif packing.is_full(results):
@@ -206,6 +221,18 @@ def _why_worth_it(worth: Worth) -> str:
     return (
         f"another block would cost {eth(worth.next_block_wei)}, more than a block does on average; "
         f"their delay has cost {eth(worth.delay_wei)}"
+    )
+
+
+def _gather(posting: _Posting, results: int, nearest: ReadyResult) -> PostingDecision:
+    snapshot = posting.snapshot
+    guard_ends_s = nearest.deadline_s - snapshot.block_interval_s - snapshot.rules.guard_s
+    urgent_at_s = guard_ends_s + _JUST_AFTER_S
+    return posting.wait(
+        PostReason.GATHERING,
+        f"{count(results, 'result')} wait for others that come before the next block: it is "
+        f"decided {snapshot.due_at_s - snapshot.now_s:.1f} s from now.",
+        min(snapshot.due_at_s, urgent_at_s),
     )
 
 

@@ -330,6 +330,8 @@ class PostingRules:
     priority_fee_wei: int
     max_fee_per_gas_wei: int
     """Never post above this gas price."""
+    lead_s: float = 1.5
+    """How long before the next block posting is decided, see `scheduler.gathering`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,12 +348,15 @@ class PostingSnapshot:
     """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
     recent_base_fees_wei: tuple[int, ...] = ()
     """Base fees of the blocks up to the head, oldest first; empty = no forecast of the next."""
+    due_at_s: float = 0.0
+    """Until then what can wait is put off, see `scheduler.gathering`."""
 
 
 class PostReason(StrEnum):
     """Why a batch is posted now, or why not yet."""
 
     NOTHING_READY = "nothing_ready"
+    GATHERING = "gathering"
     ACCUMULATING = "accumulating"
     FEE_FALLING = "fee_falling"
     UNPROFITABLE = "unprofitable"
@@ -380,4 +385,6 @@ class PostingDecision:
     """The most its transaction should offer for a unit of gas; 0 = wait."""
     too_late: tuple[ReadyResult, ...] = ()
     """Left out for good: no block that is still to come is within their deadlines."""
+    again_at_s: float = 0.0
+    """When to decide again at the latest, though no block and no result has come; 0 = never."""
     inputs: Mapping[str, int | float | str] = field(default_factory=dict)

@@ -170,14 +170,16 @@ class Session:
         self._settle_bell.ring()
 
     async def _settle(self) -> None:
+        again_at_s: float | None = None
         while True:
-            await self._settle_bell.wait()
+            await self._settle_bell.wait(until_s=again_at_s)
+            again_at_s = None
             if not self.caught_up:
                 continue
             async with self._db.acquire() as connection:
                 head = await load_cursor(connection)
             if head is not None:
-                await self.settlement.step(head)
+                again_at_s = await self.settlement.step(head)
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
@@ -268,6 +270,7 @@ def settlement_settings(
         max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
         delay_price_wei_per_s=posting.delay_price_gwei_per_s * WEI_PER_GWEI,
         guard_s=posting.guard_s,
+        lead_s=posting.lead_s,
         max_results=posting.max_results,
         max_gas=posting.max_gas,
         refunds=posting.refund_expired,

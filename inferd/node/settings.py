@@ -124,6 +124,10 @@ class PostingSettings(_Section):
     guard_s: float = Field(6.0, gt=0)
     """A result whose deadline is nearer than this and one block more, or than two blocks, is
     posted at once."""
+    lead_s: float = Field(1.5, gt=0, le=60)
+    """How long before the next block it is decided what to post, so that results that come between
+    two blocks share a transaction. Where blocks are less than 4 s or twice this apart, or come
+    without a rhythm, it is decided at once."""
     max_fee_gwei: int = Field(200, ge=1)
     """The most a unit of gas may cost, replacements included; above it results wait."""
     confirmations: int = Field(2, ge=1)

@@ -77,8 +77,9 @@ class Settlement:
         self._deliverer = Deliverer(db, launcher, contracts, settings, self.status)
         self._refunder = Refunder(db, launcher, contracts, settings, self.status)
 
-    async def step(self, head: BlockRef) -> None:
-        """Once per block, when its rows are committed, and again when results become ready.
+    async def step(self, head: BlockRef) -> float | None:
+        """Once per block, when its rows are committed, and again when results become ready, or at
+        the time that it returns, in seconds since the epoch, where it returns one.
 
         Trouble with the endpoint or the signer is recorded in `status` and met again by the next
         step.
@@ -87,8 +88,9 @@ class Settlement:
         async with self._stepping:
             self.status.noticed = None
             self.status.last_error = None
+            again_at_s = None
             try:
-                await self._step(head)
+                again_at_s = await self._step(head)
             except RPC_TROUBLE as error:
                 self.status.last_error = str(error)
                 self.status.noticed = self.status.noticed or PausedReason.RPC_TROUBLE
@@ -98,12 +100,13 @@ class Settlement:
                 self.status.noticed = PausedReason.SIGNER_UNAVAILABLE
                 _log.warning("signer_unavailable", block=head.number, error=error.message)
             self.status.paused_reason = self.status.noticed
+            return again_at_s
 
     async def gas_model(self) -> GasModel:
         """What a post costs, by the newest of ours; database errors propagate."""
         return await load_gas_model(self._pool, self._settings)
 
-    async def _step(self, head: BlockRef) -> None:
+    async def _step(self, head: BlockRef) -> float | None:
         settings = self._settings
         sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
         self.status.balance_wei = sight.balance_wei
@@ -131,6 +134,7 @@ class Settlement:
             slots -= await self._refunder.refund(sight)
         if not stalled:
             self.status.in_flight = settings.max_in_flight - slots
+        return self._poster.again_at_s
 
     async def _follow_former_keys(self, head: BlockRef) -> None:
         """What an earlier key of this operator signed is still on its way, and holds its items.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
 import structlog
@@ -25,11 +25,12 @@ from inferd.settlement.batch import (
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
-from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
+from scheduler.gathering import Gathering, gather
 from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
 from scheduler.words import count
 
@@ -73,10 +74,14 @@ class Poster:
         self._domain = domain_separator(contracts.chain_id, contracts.results)
         self._holds = Holds()
         self._too_late: set[Item] = set()
+        self._gathering: Gathering | None = None
+        self.again_at_s: float | None = None
+        """When to post again at the latest, though no block and no result has come."""
 
     async def post(self, sight: Sight, slots: int) -> int:
         """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
         settings = self._settings
+        self.again_at_s = None
         found = await load_ready(
             self._pool,
             sight.head,
@@ -90,14 +95,26 @@ class Poster:
         gas = await load_gas_model(self._pool, settings)
         base_fees_wei = await load_base_fees(self._pool, sight.head)
         async with self._pool.acquire() as connection:
-            interval_s = await load_block_interval_s(connection)
+            blocks = await load_newest(connection)
+        interval_s = block_interval_s(blocks)
+        gathering = gather(
+            self._gathering,
+            _block(sight),
+            now_s=self._now(),
+            interval_s=rhythm_s(blocks),
+            lead_s=settings.lead_s,
+        )
+        self._gathering = gathering
         max_results = settings.max_results
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(
-                self._snapshot(sight, ready, gas, max_results, interval_s, base_fees_wei)
-            )
+            snapshot = self._snapshot(sight, ready, gas, max_results, interval_s, base_fees_wei)
+            decision = decide(replace(snapshot, due_at_s=gathering.due_at_s))
+            if decision.reason is PostReason.GATHERING:
+                self._gathering, self.again_at_s = gathering.held(), decision.again_at_s
+            elif decision.reason is not PostReason.NOTHING_READY:
+                self._gathering = gathering.decided(snapshot.now_s)
             self._tell_too_late(ready, decision)
             self._status.posting = decision.sentence + _undeliverable(len(undeliverable))
             self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
@@ -239,14 +256,11 @@ class Poster:
         block_interval_s: float,
         base_fees_wei: tuple[int, ...],
     ) -> PostingSnapshot:
-        head = sight.head
         tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
         rules = self._settings.posting_rules(tip_wei)
-        rules = dataclasses.replace(rules, max_results=max_results)
+        rules = replace(rules, max_results=max_results)
         return PostingSnapshot(
-            block=Block(
-                head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit
-            ),
+            block=_block(sight),
             now_s=self._now(),
             ready=tuple(result.ready for result in ready),
             gas=gas,
@@ -254,6 +268,12 @@ class Poster:
             block_interval_s=block_interval_s,
             recent_base_fees_wei=base_fees_wei,
         )
+
+
+def _block(sight: Sight) -> Block:
+    """The head, with the base fee of the block after it."""
+    head = sight.head
+    return Block(head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit)
 
 
 def _undeliverable(number: int) -> str:

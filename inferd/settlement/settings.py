@@ -48,6 +48,8 @@ class SettlementSettings:
     """What one result's waiting for one second is worth."""
     guard_s: float = 12.0
     """Post at once when a deadline is nearer than this and one block more."""
+    lead_s: float = 1.5
+    """How long before the next block posting is decided."""
     max_results: int = 100
     """Results in one transaction, at most."""
     max_gas: int = 8_000_000
@@ -93,6 +95,7 @@ class SettlementSettings:
             guard_s=self.guard_s,
             priority_fee_wei=priority_fee_wei,
             max_fee_per_gas_wei=self.max_fee_per_gas_wei,
+            lead_s=self.lead_s,
         )
 
 

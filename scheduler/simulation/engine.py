@@ -6,6 +6,7 @@ What happens when:
   requests that were submitted since; then a round and a posting decision follow at once.
 - A lease that ends leads to a round and a posting decision too, but no two rounds are nearer than
   `ROUND_GAP_MS`, as a daemon's round takes time itself.
+- Posting that can wait is decided shortly before the next block (`scheduler.gathering`).
 - A lease that expires frees its slot: its worker is told to stop.
 - After its n-th failure a request rests 2^(n-1) s, or a quarter of its time left if that is less.
 - A policy that raises, or gives what is no order, is replaced for that round by `least-requests`.
@@ -18,17 +19,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
+from math import ceil
 from typing import NamedTuple
 
 from scheduler.batching import decide
 from scheduler.decision import Plan
 from scheduler.gas import FORECAST_BLOCKS
+from scheduler.gathering import Gathering, gather
 from scheduler.model import (
     Block,
     ModelId,
     Moment,
     PendingRequest,
     PostingSnapshot,
+    PostReason,
     ReadyResult,
     Reason,
     RequestKey,
@@ -57,6 +61,7 @@ class _Kind(IntEnum):
     LEASE_END = 1
     RESTED = 2
     ROUND = 3
+    POSTING = 4
 
 
 class _Event(NamedTuple):
@@ -106,6 +111,9 @@ class Simulation:
         self._views: dict[WorkerId, WorkerView] = {}
         """As the planner knows them."""
         self._ready: dict[RequestKey, ReadyResult] = {}
+        self._gathering: Gathering | None = None
+        self._posting_at_ms = -1
+        """For when the newest posting decision was planned."""
         self._in_flight: list[tuple[ReadyResult, ...]] = []
         self._used: dict[WorkerId, int] = defaultdict(int)
         self._loaded: dict[WorkerId, ModelId] = {}
@@ -128,6 +136,8 @@ class Simulation:
                 self._lease_end(self._progress[event.subject])
             elif event.kind is _Kind.RESTED and event.subject is not None:
                 self._rested(self._progress[event.subject])
+            elif event.kind is _Kind.POSTING:
+                self._post()
             else:
                 self._round_planned = False
                 self._round_due()
@@ -351,6 +361,14 @@ class Simulation:
 
     def _post(self) -> None:
         while self._ready and len(self._in_flight) < MAX_POSTS_IN_FLIGHT:
+            interval_s = self._world.block_ms / 1000
+            gathering = gather(
+                self._gathering,
+                self._head(),
+                now_s=self._now_s,
+                interval_s=interval_s,
+                lead_s=self._world.posting.lead_s,
+            )
             decision = decide(
                 PostingSnapshot(
                     block=self._head(),
@@ -358,10 +376,16 @@ class Simulation:
                     ready=tuple(self._ready.values()),
                     gas=self._world.gas,
                     rules=self._world.posting,
-                    block_interval_s=self._world.block_ms / 1000,
+                    block_interval_s=interval_s,
                     recent_base_fees_wei=self._recent_base_fees_wei(),
+                    due_at_s=gathering.due_at_s,
                 )
             )
+            if decision.reason is PostReason.GATHERING:
+                self._gathering = gathering.held()
+                self._plan_posting(decision.again_at_s)
+            else:
+                self._gathering = gathering.decided(self._now_s)
             for lost in decision.too_late:
                 del self._ready[lost.key]
                 self._end(lost.key, End.NOT_POSTED, None)
@@ -370,6 +394,12 @@ class Simulation:
             for result in decision.results:
                 del self._ready[result.key]
             self._in_flight.append(decision.results)
+
+    def _plan_posting(self, at_s: float) -> None:
+        at_ms = ceil((at_s - START_S) * 1000)
+        if at_ms != self._posting_at_ms:
+            self._posting_at_ms = at_ms
+            self._at(at_ms, _Kind.POSTING)
 
     def _mine(self, results: tuple[ReadyResult, ...]) -> None:
         world = self._world

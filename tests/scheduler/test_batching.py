@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.batching import decide
 from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
+from scheduler.gathering import gather
 from scheduler.model import DeliveryKind, GasModel, PostReason
 from tests.scheduler.make import (
     GAS,
@@ -132,9 +133,9 @@ def waits(draw):
     return interval_s, steps_s, arrivals, rules, fees_wei
 
 
-@given(waits(), st.floats(0.0, 0.999))
+@given(waits(), st.floats(0.0, 0.999), st.sampled_from([0.5, 2.0, 60.0]))
 @settings(max_examples=300)
-def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part):
+def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part, lead_s):
     """Each result pays for a post of its own. Every step posts until it decides to wait."""
     interval_s, steps_s, arrivals, rules, fees_wei = wait
     waiting = [
@@ -143,13 +144,23 @@ def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, 
     ]
     owed = set()
     mined = {}
+    gathering = None
     head_s, steps = NOW_S, cycle(steps_s)
     while head_s <= NOW_S + 60 + 4 * interval_s:
         next_s = head_s + next(steps)
         # At the block, somewhere between the blocks, and whenever a result becomes ready.
         times = {head_s, head_s + part * (next_s - head_s)}
         times |= {ready_s for ready_s, _ in waiting if head_s <= ready_s < next_s}
-        for now_s in sorted(times):
+        while times:
+            now_s = min(times)
+            times.remove(now_s)
+            gathering = gather(
+                gathering,
+                block(hash=str(head_s).encode(), timestamp_s=head_s),
+                now_s=now_s,
+                interval_s=interval_s,
+                lead_s=lead_s,
+            )
             here = [r for ready_s, r in waiting if ready_s <= now_s and r.key.id not in mined]
             owed |= {r.key.id for r in here if r.deadline_s >= head_s + interval_s}
             snapshot = posting(
@@ -159,8 +170,15 @@ def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, 
                 block_interval_s=interval_s,
                 recent_base_fees_wei=fees_wei,
             )
+            snapshot = replace(snapshot, due_at_s=gathering.due_at_s)
             while True:
                 decision = decide(replace(snapshot, now_s=now_s, ready=tuple(here)))
+                if decision.reason is PostReason.GATHERING:
+                    assert now_s < decision.again_at_s
+                    gathering = gathering.held()
+                    times |= {decision.again_at_s} if decision.again_at_s < next_s else set()
+                elif decision.reason is not PostReason.NOTHING_READY:
+                    gathering = gathering.decided(now_s)
                 if not decision.results:
                     break
                 for result in decision.results:

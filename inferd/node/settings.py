@@ -190,6 +190,9 @@ class WorkerSettings(_Section):
     """Requests it computes at the same time."""
     memory_mb: int = Field(1024, ge=1)
     """What it offers to requests that ask for memory."""
+    unload_after_s: float = Field(0.0, ge=0)
+    """Seconds without a request after which its model leaves memory. The next request waits until
+    it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
     key: KeySource
     """Signs its results; its address is the worker."""
     owner: KeySource | None = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from eth_keys.datatypes import PrivateKey
 
 from indexer.database import CONNECTION_LOST
+from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_items
@@ -101,6 +102,9 @@ class LocalWorker:
             earlier = await through_outages(lambda: self._recorded(job.key), log=log)
             if earlier is not None:
                 return earlier
+            if not backend.loaded:
+                # Not part of how long a computation takes: that is reckoned with on its own.
+                await self._load(backend)
             started = time.perf_counter()
             completion = await backend.run(job)
             compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
@@ -109,6 +113,12 @@ class LocalWorker:
             )
         finally:
             self._running -= 1
+
+    async def _load(self, backend: Backend) -> None:
+        try:
+            await backend.start()
+        except OperatorError as error:
+            raise WorkerFailed(f"its model cannot be loaded: {error.message}") from error
 
     async def sign_group(self, items: bytes) -> CompactSignature:
         """Signs packed items, each of which it has signed alone before.

@@ -130,11 +130,14 @@ class Priors:
         return found
 
 
-def estimate(stat: ServiceStat | None, prior: ServicePrior, now_s: float) -> ServiceEstimate:
-    """What the scheduler reckons with."""
-    if stat is None:
-        return predict_service.estimate(ServiceHistory(), prior, Reliability(), now_s=now_s)
-    return predict_service.estimate(stat.history, prior, stat.reliability, now_s=now_s)
+def estimate(
+    stat: ServiceStat | None, prior: ServicePrior, now_s: float, *, load_ms: float = 0.0
+) -> ServiceEstimate:
+    """What the scheduler reckons with; `load_ms` is what loading the model takes."""
+    history, reliable = (
+        (ServiceHistory(), Reliability()) if stat is None else (stat.history, stat.reliability)
+    )
+    return predict_service.estimate(history, prior, reliable, now_s=now_s, load_ms=load_ms)
 
 
 def output_tokens(manifest: Mapping[str, Any], max_tokens: int) -> int | None:

@@ -478,3 +478,26 @@ async def test_a_stored_digest_has_to_pay_what_receipts_say_that_it_takes(house:
     assert await house.decisions(1) == [("assign", "assigned")]
     assert await house.decisions(2) == [("keep", "gas_too_dear_now")]
     assert await house.decisions(3) == [("assign", "assigned")]
+
+
+async def test_a_worker_that_has_the_model_loaded_goes_before_one_that_has_not(
+    house: House,
+) -> None:
+    house.backends[0].loaded, house.backends[0].load_ms = False, 30_000.0
+    for number in range(1, 5):
+        await house.request(number)
+    plan = await house.rounds.round()
+    assert plan is not None
+    assert {one.worker for one in plan.assigned} == {house.workers[1].address}
+    await house.settle_down()
+
+    # It is loaded where that is sooner than to wait: all slots of the other are taken.
+    house.backends[1].answer = hangs
+    for number in range(5, 10):
+        await house.request(number)
+    plan = await house.rounds.round()
+    assert plan is not None
+    (cold,) = (one for one in plan.assigned if one.worker == house.workers[0].address)
+    assert cold.numbers.p90_ms is not None
+    assert cold.numbers.p90_ms > 30_000
+    await until(lambda: house.backends[0].loaded)

@@ -37,11 +37,19 @@ class Scripted:
     name: str = MODEL
     prior_ms: float = 100.0
     calls: list[Job] = field(default_factory=list)
+    loaded: bool = True
+    load_ms: float = 0.0
+    unloaded: int = 0
     started: int = 0
     closed: int = 0
 
     async def start(self) -> None:
         self.started += 1
+        self.loaded = True
+
+    async def unload(self) -> None:
+        self.unloaded += 1
+        self.loaded = False
 
     async def run(self, job: Job) -> Completion:
         self.calls.append(job)

@@ -62,6 +62,11 @@ def test_nothing_is_said_of_horizons_with_too_few_blocks(blocks, horizons):
     assert len(quantiles([GWEI] * blocks, HORIZONS, 0.9)) == horizons
 
 
+def test_a_longer_horizon_covers_what_a_shorter_one_does():
+    """What rises with each block and falls with the next is where it was after two."""
+    assert set(quantiles([GWEI, 2 * GWEI] * 50, 8, 0.9)) == {2 * PPM}
+
+
 def test_blocks_without_a_base_fee_have_no_ratio():
     assert quantiles([0] * 300, HORIZONS, 0.9) == ()
     assert set(quantiles([0] * 100 + [7] * 100, 8, 0.9)) == {PPM}

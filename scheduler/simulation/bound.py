@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model import GasModel, PostingRules
-from scheduler.simulation.engine import fails_on
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.scenario import World
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker
 from scheduler.simulation.workload import START_S, SimRequest

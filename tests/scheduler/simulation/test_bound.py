@@ -14,7 +14,8 @@ from scheduler.model import TenantId
 from scheduler.policies import POLICIES
 from scheduler.simulation.beliefs import Informed
 from scheduler.simulation.bound import BoundError, clairvoyant_bound, least_gas_wei
-from scheduler.simulation.engine import Simulation, fails_on
+from scheduler.simulation.engine import Simulation
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.scenario import GAS, GWEI, World, inclusive
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker, TrueService
 from scheduler.simulation.workload import START_S, Demand, SimRequest, model_id

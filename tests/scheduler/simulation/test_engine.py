@@ -14,7 +14,8 @@ from scheduler.model import Reason
 from scheduler.policies import POLICIES, Floats, OrderView, Policy
 from scheduler.policies.value import Value
 from scheduler.simulation.beliefs import Informed
-from scheduler.simulation.engine import ROUND_GAP_MS, Simulation, fails_on
+from scheduler.simulation.engine import ROUND_GAP_MS, Simulation
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.outcome import End
 from scheduler.simulation.scenario import GWEI, World
 from scheduler.simulation.workers import NEVER_MS, POOLS, SEGMENT_MS, Conduct, TrueService

@@ -39,6 +39,8 @@ th:first-child, td:first-child {{ text-align: left; }}
 <h2>All cells</h2>
 <img src="{cells}" alt="Value of each policy relative to the bound, in every cell">
 {ratios}
+<p>"Told" has true beliefs of speeds, failures and outages at the start and learns nothing. All
+others learn on the way, as a node does.</p>
 <h2>Where the time goes</h2>
 <img src="{waits}" alt="Quantiles of queue, run and post for each policy">
 {figures}
@@ -87,8 +89,14 @@ def page(found: Mapping[str, Any]) -> str:
         ratios=_table(
             ("policy", *cells),
             (
-                (name, *(f"{policy['cells'][cell]['value_ratio']:.3f}" for cell in cells))
-                for name, policy in policies.items()
+                *(
+                    (name, *(f"{policy['cells'][cell]['value_ratio']:.3f}" for cell in cells))
+                    for name, policy in policies.items()
+                ),
+                (
+                    f"{found['default']}, told",
+                    *(f"{cell['told_value_ratio']:.3f}" for cell in found["cells"]),
+                ),
             ),
         ),
         figures=_table(

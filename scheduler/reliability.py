@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, lgamma, log, log1p
+from math import exp, inf, lgamma, log, log1p
 
 KEEP = 0.98
 """What an outcome's weight is multiplied by at each later one: a memory of about 50."""
@@ -20,8 +20,8 @@ CONFIDENCE = 0.9
 
 _STEPS = 60
 _TERMS = 300
-_CLOSE = 1e-12
-"""Relative: what the fraction can tell apart."""
+_CLOSE = 1e-8
+"""A step that small, relatively, leaves an error of about its square."""
 _TINY = 1e-300
 
 
@@ -58,15 +58,18 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     low, high, x = 0.0, 1.0, a / (a + b)
     log_beta = lgamma(a) + lgamma(b) - lgamma(a + b)
     for _ in range(_STEPS):
+        if not 0.0 < x < 1.0:  # nearer to the end than a float can tell
+            return x
         above = beta_cdf(x, a, b) - probability
         low, high = (low, x) if above > 0.0 else (x, high)
         density = exp((a - 1.0) * log(x) + (b - 1.0) * log1p(-x) - log_beta)
-        better = x - above / density if density > 0.0 else low
-        if not low < better < high:
-            better = (low + high) / 2.0
-        if abs(better - x) <= _CLOSE * x:
-            return better
-        x = better
+        step = above / density if density > 0.0 else inf
+        if low <= x - step <= high:
+            x -= step
+            if abs(step) <= _CLOSE * x:
+                return x
+        else:
+            x = (low + high) / 2.0
     return x
 
 

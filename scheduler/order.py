@@ -7,10 +7,11 @@ import numpy as np
 from scheduler.admission import Admission
 from scheduler.cells import Cells
 from scheduler.cover import Cover
-from scheduler.experiment import Split, places
+from scheduler.experiment import Split, places, turns
 from scheduler.kinds import Floats, Ints, model_of, tokens_of
 from scheduler.model import Moment
 from scheduler.pending import PendingTable
+from scheduler.policies.aging import bands_of_age
 from scheduler.policies.protocol import OrderView, Policy
 
 
@@ -77,15 +78,22 @@ def ranking(view: OrderView, policy: Policy) -> tuple[Floats, Ints]:
 
 
 def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Ints]:
-    """The same where each request is ranked by the policy of its arm, each arm having its share of
-    the first places. Raises InvalidScores."""
-    scores, place = np.zeros(len(view)), np.zeros(len(view))
+    """The same where each request is ranked by the policy of its arm, and the arms take turns.
+
+    What has aged at the head of an arm goes first, see `scheduler.experiment`. Raises
+    InvalidScores.
+    """
+    scores, place, age = np.zeros(len(view)), np.zeros(len(view)), np.zeros(len(view))
+    begin = turns(split.experiment, len(split.shares), view.block_number, view.now_s)
+    bands = bands_of_age(view.wait_s, view.max_wait_s)
     for one, policy in enumerate(split.policies):
         rows = np.flatnonzero(arm == one)
         theirs, ranked = ranking(view.take(rows), policy)
+        ordered = rows[ranked]
         scores[rows] = theirs
-        place[rows[ranked]] = places(np.arange(len(rows)), arm[rows], split.shares)
-    return scores, np.argsort(place, kind="stable")
+        place[ordered] = places(np.arange(len(rows)), arm[rows], split.shares, begin)
+        age[ordered] = np.minimum.accumulate(bands[ordered])
+    return scores, np.lexsort((place, -age))
 
 
 def _by_appearance(indexes: Ints) -> Ints:

@@ -51,7 +51,9 @@ def policy_of(recording: Recording) -> Policy | Split:
         policies = [
             _policy(arm.policy, one) for arm, one in zip(arms, versions.split(","), strict=True)
         ]
-        split = Split(tuple(policies), tuple(arm.share for arm in arms), int(number))
+        split = Split(
+            tuple(policies), tuple(arm.share for arm in arms), Split.experiment_of(number)
+        )
     except CannotReplay:
         raise
     except ValueError:

@@ -96,7 +96,7 @@ def turns(experiment: int, arms: int, block_number: int, now_s: float) -> Floats
     """
     when = np.array([block_number & _MASK, round(now_s * 1000) & _MASK], np.uint64)
     word = _mix(_mix(np.uint64(_salt(experiment)) ^ when[:1]) ^ when[1:])
-    words = _mix(word + np.arange(arms - 1, dtype=np.uint64))
+    words = _mix(word ^ np.arange(arms - 1, dtype=np.uint64))
     beginnings: Floats = (words >> np.uint64(11)) / 2.0**53
     return beginnings
 

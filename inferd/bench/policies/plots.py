@@ -119,11 +119,12 @@ def summary(found: Mapping[str, Any]) -> str:
     ratios = ", ".join(
         f"{ours['cells'][cell['name']]['value_ratio']:.3f} at {cell['name']}" for cell in target
     )
+    others = sorted({cell["seeds"] for cell in cells if not cell["target"]} or {0})
     sizes = ", ".join(f"{cell['requests']:,}" for cell in target)
     return (
         f"Worlds of {sizes} requests,"
         f" {target[0]['seeds']} seeds"
-        f" (others {cells[-1]['seeds']}), arrivals and lengths from {found['trace']}, base fees"
+        f" (others {' to '.join(map(str, others))}), arrivals and lengths from {found['trace']}, base fees"
         f" from {found['base_fee']}; fees, deadlines and tenants are drawn. {found['default']}"
         f" earns {ratios} of what one could who knew the future."
     )

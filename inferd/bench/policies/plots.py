@@ -124,8 +124,8 @@ def summary(found: Mapping[str, Any]) -> str:
     return (
         f"Worlds of {sizes} requests,"
         f" {target[0]['seeds']} seeds"
-        f" (others {' to '.join(map(str, others))}), arrivals and lengths from {found['trace']}, base fees"
-        f" from {found['base_fee']}; fees, deadlines and tenants are drawn. {found['default']}"
+        f" (others {' to '.join(map(str, others))}), arrivals and lengths from {found['trace']},"
+        f" base fees from {found['base_fee']}; fees, deadlines and tenants are drawn. {found['default']}"
         f" earns {ratios} of what one could who knew the future."
     )
 

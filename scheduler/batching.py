@@ -82,6 +82,14 @@ class _Posting:
             self.inputs,
         )
 
+    def spare_blocks(self, nearest: ReadyResult) -> int:
+        """For how many blocks a result can wait before it goes whatever gas costs."""
+        interval_s, spare_s = (
+            self.snapshot.block_interval_s,
+            nearest.deadline_s - self.urgent_until_s,
+        )
+        return 1 + int(spare_s / interval_s) if interval_s > 0 and spare_s >= 0 else 0
+
     def _fee_cap_wei(self, results: Sequence[ReadyResult], revenue_wei: int) -> int:
         rules, block = self.snapshot.rules, self.snapshot.block
         left_s = min(result.deadline_s for result in results) - block.timestamp_s
@@ -164,12 +172,14 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
     if not results:
         return posting.wait(PostReason.ACCUMULATING, "No result waits for a shared transaction.")
     urgent = {r for r in results if r.deadline_s < posting.urgent_until_s}
-    worth = weigh(posting.snapshot, results, min(packing.gas_of(results), packing.max_gas), now_s)
     nearest = min(results, key=_by_deadline)
+    gas = min(packing.gas_of(results), packing.max_gas)
+    worth = weigh(posting.snapshot, results, gas, now_s, posting.spare_blocks(nearest))
     posting.inputs["delay_cost_wei"] = worth.delay_wei
     posting.inputs["fixed_cost_wei"] = worth.fixed_wei
     posting.inputs["next_block_cost_wei"] = worth.next_block_wei
     posting.inputs["expected_fall_wei"] = worth.fall_wei
+    posting.inputs["wait_saves_wei"] = worth.wait_saves_wei
     posting.inputs["nearest_deadline_s"] = nearest.deadline_s
 
     if urgent:
@@ -210,6 +220,13 @@ def _why_worth_it(worth: Worth) -> str:
 
 
 def _accumulate(posting: _Posting, results: int, worth: Worth) -> PostingDecision:
+    if worth.awaits_usual:
+        return posting.wait(
+            PostReason.FEE_FALLING,
+            f"{count(results, 'result')} wait: their gas costs {eth(worth.excess_wei)} more than "
+            "it usually does, and to wait for it to come down is expected to save "
+            f"{eth(worth.wait_saves_wei)} beyond the delay.",
+        )
     so_far = (
         f"{count(results, 'result')} wait: their delay has cost {eth(worth.delay_wei)} of the "
         f"{eth(worth.fixed_wei)} of fixed gas that makes a post worth it"

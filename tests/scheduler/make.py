@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from scheduler.gas import FORECAST_BLOCKS
 from scheduler.kinds import (
     PER_SIGMA,
     Z90,
@@ -244,9 +243,7 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
         ),
         block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
-        recent_base_fees_wei=tuple(
-            draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=FORECAST_BLOCKS))
-        ),
+        recent_base_fees_wei=tuple(draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=32))),
         gas=draw(
             st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
         ),

@@ -75,11 +75,12 @@ class DecisionsToAnchor:
 async def load_ready(
     pool: Pool, head: BlockRef, settings: SettlementSettings, *, max_gas: int
 ) -> list[StoredResult]:
-    """All that the contract would take now, nearest deadlines first, then what came first.
+    """All that the contract would take at the head, nearest deadlines first, then what came first.
 
     That is: of workers that are enabled and staked, and not given up. A request can have several.
-    One that failed in a transaction before travels alone, so that it can spoil no other. `max_gas`
-    is what a transaction has at most, the one that calls a contract too.
+    One that failed in a transaction before travels alone, so that it can spoil no other. A request
+    of a block after the head waits for the next step: at this one the contract does not know it.
+    `max_gas` is what a transaction has at most, the one that calls a contract too.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
@@ -94,7 +95,7 @@ async def load_ready(
             " FROM chain.request r"
             " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
             " JOIN chain.worker owned ON owned.signer = n.worker"
-            " WHERE r.status = 'pending' AND r.deadline_s > $1 AND "
+            " WHERE r.status = 'pending' AND r.deadline_s > $1 AND r.created_block <= $4 AND "
             + POSTABLE
             + " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment AND i.live)"
@@ -102,6 +103,7 @@ async def load_ready(
             head.timestamp_s,
             _MAX_READY,
             list(FAULTS),
+            head.number,
         )
     found = []
     for row in rows:

@@ -22,7 +22,6 @@ from inferd.policies.steering import Steering
 from inferd.protocol.request import model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
-from inferd.workers import length_stats
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
@@ -30,7 +29,7 @@ from inferd.workers.pool import WorkerPool
 from scheduler import audit, recording
 from scheduler.choice import chosen
 from scheduler.model import GasModel, Reason, RequestKey, Rules
-from tests.workers.support import MODEL, Scripted, a_worker, until
+from tests.workers.support import MODEL, Scripted, a_worker, learn_length, until
 
 _FEE_WEI = 10**16
 
@@ -421,7 +420,7 @@ async def test_outputs_are_predicted_by_what_the_requester_was_answered_before(
     model, talker = model_id(MODEL), b"\x44" * 20
     for _ in range(60):
         async with house.db.acquire() as connection:
-            await length_stats.record(connection, model, Address(talker), 900, 1_000)
+            await learn_length(connection, model, Address(talker), 900, 1_000)
     await house.request(1, max_tokens=1_000)
     await house.request(2, max_tokens=1_000, requester=talker)
     await house.request(3, max_tokens=20, requester=talker)

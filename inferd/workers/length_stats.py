@@ -12,7 +12,7 @@ from indexer.types import Address
 from inferd.protocol.request import ModelId
 from scheduler import predict_length
 from scheduler.predict_length import BINS, LengthHistory, LengthLaw, TokensPrediction
-from scheduler.predict_round import size_of
+from scheduler.predict_round import Size, size_of
 
 _WEIGHTS = np.dtype("<f4")
 _ROWS_AT_ONCE = 500
@@ -38,6 +38,10 @@ class Lengths:
             self._laws[model, tenant] = found
         return found
 
+    def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
+        """The size class of a request with this limit; 0 is no limit."""
+        return size_of(*self.predict(model, tenant, max_tokens))
+
     def predict(self, model: ModelId, tenant: Address, max_tokens: int) -> TokensPrediction:
         """The output of a request with this limit; 0 is no limit."""
         return self.law(model, tenant).predict(max_tokens)
@@ -49,28 +53,30 @@ class Learning:
     def __init__(self, rows: Mapping[tuple[ModelId, Address], Any]) -> None:
         self._known = {pair: _history(row) for pair, row in rows.items()}
         self._new = {pair for pair, row in rows.items() if not row["ended"]}
+        self._sizes: dict[tuple[ModelId, Address, int], Size] = {}
 
-    def law(self, model: ModelId, tenant: Address) -> LengthLaw:
-        """As `Lengths.law`, by what is known so far."""
-        known = (self._known.get((model, one)) for one in (ALL, tenant))
-        return predict_length.law([one for one in known if one is not None])
+    def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
+        """As `Lengths.size`, by what is known so far."""
+        found = self._sizes.get((model, tenant, max_tokens))
+        if found is None:
+            pairs = [pair for pair in _levels(model, tenant) if pair not in self._new]
+            law = predict_length.law([self._known[pair] for pair in pairs])
+            found = self._sizes[model, tenant, max_tokens] = size_of(*law.predict(max_tokens))
+        return found
 
     def add(self, model: ModelId, tenant: Address | None, tokens: int, max_tokens: int) -> None:
         """Takes one output in, and judges what was predicted of it. Both its rows must be held."""
-        levels = [(model, ALL)] if tenant is None else [(model, ALL), (model, tenant)]
+        levels = _levels(model, ALL if tenant is None else tenant)
+        predicted = [self.size(*level, max_tokens).p90_tokens for level in levels]
         if levels[-1] in self._new:
             # A requester that is new is off by as much as its model.
             self._known[levels[-1]] = LengthHistory.empty(self._known[levels[0]].log_factor)
-        known = [self._known[level] for level in levels]
-        for depth, level in enumerate(levels):
-            law = predict_length.law(known[: depth + 1])
+        for level, p90_tokens in zip(levels, predicted, strict=True):
             self._known[level] = predict_length.observed(
-                known[depth],
-                tokens=tokens,
-                max_tokens=max_tokens,
-                p90_tokens=size_of(*law.predict(max_tokens)).p90_tokens,
+                self._known[level], tokens=tokens, max_tokens=max_tokens, p90_tokens=p90_tokens
             )
             self._new.discard(level)
+        self._sizes.clear()
 
     async def store(self, connection: Connection) -> None:
         """Writes all that is held."""
@@ -128,6 +134,11 @@ async def hold(connection: Connection, pairs: Collection[tuple[ModelId, Address]
         [tenant for _, tenant in asked],
     )
     return Learning(_by_pair(rows))
+
+
+def _levels(model: ModelId, tenant: Address) -> list[tuple[ModelId, Address]]:
+    """The model, then the requester where there is one."""
+    return [(model, ALL)] if tenant == ALL else [(model, ALL), (model, tenant)]
 
 
 def _with_models(

@@ -15,9 +15,9 @@ from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_ite
 from inferd.protocol.typed_data import (
     BadSignature,
     CompactSignature,
+    DigestSigner,
     group_digest,
     recover,
-    sign_digest,
 )
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import (
@@ -56,7 +56,7 @@ class LocalWorker:
     ) -> None:
         """`domain` is the EIP-712 domain of the deployment's InferenceResults."""
         self._name = name
-        self._key = key
+        self._signer = DigestSigner(key)
         self._domain = domain
         self._models = dict(models)
         self._slots = slots
@@ -142,7 +142,7 @@ class LocalWorker:
             # A row alone proves nothing: whoever can write to the database could have added it.
             if not self._is_mine(item, signature):
                 raise RefusedToSign(f"request {item.request_id} was recorded with a foreign key")
-        return sign_digest(self._key, group_digest(self._domain, items))
+        return self._signer.sign(group_digest(self._domain, items))
 
     def _is_mine(self, item: ResultItem, signature: CompactSignature) -> bool:
         try:
@@ -177,6 +177,6 @@ class LocalWorker:
             output=completion.output,
             media_type=completion.media_type,
             manifest=completion.manifest,
-            signature=sign_digest(self._key, group_digest(self._domain, pack_items([item]))),
+            signature=self._signer.sign(group_digest(self._domain, pack_items([item]))),
             compute_ms=compute_ms,
         )

@@ -14,7 +14,7 @@ from inferd.workers.job import Job, SignedResult
 from inferd.workers.length_stats import Learning, Lengths
 from scheduler import predict_service, reliability
 from scheduler.model import RequestKey, ServiceEstimate
-from scheduler.predict_round import Size, p90_ms, size_of
+from scheduler.predict_round import Size, p90_ms
 from scheduler.predict_service import ServiceHistory, ServicePrior
 from scheduler.reliability import Reliability
 
@@ -87,7 +87,9 @@ async def record(connection: Connection, experiences: Sequence[Experience]) -> N
         history = stat.history
         if one.is_of_time:
             size = lengths.size(one, tenant)
-            p90 = p90_ms(estimate(stat, prior, one.at_s), size)
+            # How surely it comes is no part of how long it takes, and takes long to compute.
+            expected = predict_service.estimate(stat.history, prior, Reliability(), now_s=one.at_s)
+            p90 = p90_ms(expected, size)
             if one.result is not None:
                 history = predict_service.observed(
                     history,
@@ -180,9 +182,9 @@ class _Lengths:
         )
 
     def size(self, one: Experience, tenant: Address | None) -> Size:
-        laws = self._known if one.tokens is None else self._held
-        law = laws.law(one.job.model_id, length_stats.ALL if tenant is None else tenant)
-        return size_of(*law.predict(one.job.max_tokens))
+        known = self._known if one.tokens is None else self._held
+        tenant = length_stats.ALL if tenant is None else tenant
+        return known.size(one.job.model_id, tenant, one.job.max_tokens)
 
     def learn(self, one: Experience, tenant: Address | None) -> None:
         if one.tokens is not None:

@@ -90,11 +90,12 @@ async def _measure(
         commits, started_s = await _commits(database), time.time()
         async with _running(usage.sample()):
             sent = await _sent(world, submitter, seconds)
-            until_s, cpu_s = time.time(), usage.cpu_s()
-            commits = await _commits(database) - commits
+            until_s, cpu_meanwhile_s = time.time(), usage.cpu_s()
             requests = sum(one.requests for one in sent)
             say(f"{requests:,} requests are sent")
             await _until_settled(world, database, requests)
+            cpu_s = usage.cpu_s()
+            commits = await _commits(database) - commits
         last = blocks.newest
         say("reading the chain")
         paid = [address_of(account) for account in (POSTER, *OWNERS)]
@@ -124,7 +125,7 @@ async def _measure(
         "batch_p95": percentile(batches, 0.95),
         "batch_max": max(batches, default=0),
         "gas_per_result": round(gas / len(chain.settled)) if chain.settled else 0,
-        "cpu_share": {name: round(used_s / took_s, 2) for name, used_s in cpu_s.items()},
+        "cpu_share": {name: round(used_s / took_s, 2) for name, used_s in cpu_meanwhile_s.items()},
         "daemon_cpu_ms_per_request": round(1000 * cpu_s["daemon"] / max(1, len(chain.asked)), 2),
         "postgres_cpu_ms_per_request": round(
             1000 * cpu_s["postgres"] / max(1, len(chain.asked)), 2

@@ -19,8 +19,8 @@ from inferd.workers.outages import through_outages
 from inferd.workers.pool import Worker, WorkerPool
 
 _CLOSE_GRACE_S = 3.0
-_MOST_AT_ONCE = 64
-"""Endings in one transaction: what is learnt of each takes the event loop some 0.2 ms."""
+_MOST_AT_ONCE = 32
+"""Endings in one transaction: what is learnt of each takes the event loop some 0.4 ms."""
 _UNKNOWN_MODEL_MS = 1_000.0
 """Taken for the time of a model that the worker turns out not to serve."""
 _FAILURE_GRACE_S = (

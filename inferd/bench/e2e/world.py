@@ -31,7 +31,7 @@ MODEL = "markov"
 WORKERS = (4, 5, 6, 7)
 OWNERS = (8, 9, 10, 11)
 REQUESTERS = (12, 13, 14, 15)
-_SLOTS = 64
+_SLOTS = 32
 _GAS_LIMIT = 60_000_000
 
 _SETTINGS = """\

@@ -124,17 +124,29 @@ async def _tables(connection: Connection) -> list[list[tuple[Any, ...]]]:
 async def test_two_of_one_request_are_not_written_together(pool: Pool) -> None:
     """Which of them is wanted depends on which comes first: the late one that comes after another
     is none."""
+    opened = asyncio.Event()
+
+    async def fence(connection: Connection) -> None:
+        await opened.wait()
+
     worker, other = a_worker(pool, Scripted()), a_worker(pool, Scripted(), seed=2)
-    dispatcher = Dispatcher(WorkerPool([worker, other]), pool, fence=None, on_change=lambda _: None)
+    crowd = WorkerPool([worker, other])
+    dispatcher = Dispatcher(crowd, pool, fence=fence, on_change=lambda _: None)
     job = a_job(1)
     late = await lease_for(pool, job, worker.address)
     async with pool.acquire() as connection:
         await leases.end(connection, [(late.id, "timeout: x")])
-    now = await lease_for(pool, job, other.address, attempt=2)
-    dispatcher.start(now, job)
-    dispatcher.start(late, job)
+    # The first is being written while the two others come.
+    for of, by in ((a_job(2), worker), (job, other), (job, worker)):
+        again = (of, by) == (job, worker)
+        lease = late if again else await lease_for(pool, of, by.address)
+        dispatcher.start(lease, of)
+        await until(lambda by=by: crowd.in_flight(by.address) == 0)
+        await asyncio.sleep(0.05)
+    opened.set()
     await until(lambda: dispatcher.running == 0)
-    assert await pool.fetch("SELECT worker FROM node.result") == [(other.address,)]
+    rows = await pool.fetch("SELECT worker FROM node.result WHERE request_id = 1")
+    assert rows == [(other.address,)]
 
 
 async def test_what_ends_while_another_is_written_shares_a_transaction(pool: Pool) -> None:
@@ -196,6 +208,7 @@ async def test_a_sweep_passes_over_a_lease_whose_end_is_being_written(pool: Pool
     async with pool.acquire() as writer, writer.transaction():
         assert await leases.lock_active(writer, [lease.id]) == {lease.id}
         async with pool.acquire() as sweeper:
+            await sweeper.execute("SET lock_timeout = '2s'")
             assert [one.id for one in await leases.expire_overdue(sweeper)] == [overdue.id]
         assert await leases.end(writer, [(lease.id, None)]) == {lease.id}
     async with pool.acquire() as sweeper:

@@ -11,24 +11,26 @@ import structlog
 from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
 from inferd.settlement.batch import SignGroup, load_gas_model
-from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
+from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight, look
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.gaps import GapFiller
 from inferd.settlement.keys import SignerTrouble, TransactionSigner
 from inferd.settlement.launch import Launcher
+from inferd.settlement.observing import UNTAKEN
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
-from inferd.settlement.records import Attempt
+from inferd.settlement.purse import Purse
+from inferd.settlement.records import Attempt, Intent
 from inferd.settlement.refunding import Refunder
 from inferd.settlement.sending import Sender, pause_of
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.signing import Signing
 from inferd.settlement.state import IntentState
+from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
 _log = structlog.get_logger("settlement")
-_UNMINED = frozenset({IntentState.PLANNED, IntentState.SIGNED, IntentState.BROADCAST})
 
 
 class Settlement:
@@ -58,6 +60,7 @@ class Settlement:
         self._outbox = self._outbox_of(signer.address)
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
+        self._purse = Purse(settings)
         launcher = Launcher(
             rpc,
             self._outbox,
@@ -67,10 +70,21 @@ class Settlement:
             contracts,
             self.status,
             settings.max_gas,
+            self._purse,
         )
+        self._watcher = Watcher(rpc, db, self._outbox)
         self._gaps = GapFiller(self._outbox, sender, launcher, settings)
         self._follower = Follower(
-            rpc, db, self._outbox, sender, launcher, contracts, settings, self.status
+            rpc,
+            db,
+            self._outbox,
+            sender,
+            launcher,
+            contracts,
+            settings,
+            self.status,
+            self._purse,
+            signer.address,
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
         self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
@@ -108,17 +122,19 @@ class Settlement:
         sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
         self.status.balance_wei = sight.balance_wei
         self.status.tip_wei = sight.tip_wei
+        await self._purse.refresh(self._pool)
+        await self._watcher.watch(sight)
         await self._follow_former_keys(head)
         live = await self._outbox.live()
         if await self._gaps.fill(live, sight):
             live = await self._outbox.live()
         live = await self._follower.follow(live, sight)
-        waiting = [intent for intent in live if intent.state in _UNMINED]
+        waiting = [intent for intent in live if _is_under_way(intent, sight)]
         self.status.in_flight = len(waiting)
         slots = settings.max_in_flight - len(waiting)
         if self.status.noticed is PausedReason.SIGNER_UNAVAILABLE:
             slots = 0  # What would be planned now could not be signed.
-        stalled = [i for i in waiting if i.state is IntentState.SIGNED]
+        stalled = [intent for intent in waiting if intent.state in UNTAKEN]
         if stalled:
             # What comes later cannot be mined before it: no new nonces behind it.
             slots = 0
@@ -151,6 +167,8 @@ class Settlement:
                     self._contracts,
                     self._settings,
                     self.status,
+                    self._purse,
+                    address,
                 )
                 self._former[address] = outbox, follower
             outbox, follower = self._former[address]
@@ -168,3 +186,10 @@ class Settlement:
         return Outbox(
             self._pool, chain_id=self._contracts.chain_id, sender=address, fence=self._fence
         )
+
+
+def _is_under_way(intent: Intent, sight: Sight) -> bool:
+    """Whether it takes a slot: what is mined, or has lost its nonce, holds up nothing."""
+    if intent.state is IntentState.MINED:
+        return False
+    return intent.nonce is None or intent.nonce >= sight.chain_nonce

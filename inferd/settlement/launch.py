@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from eth_abi.exceptions import DecodingError
 
 from indexer.rpc import RpcError, RpcMalformed
-from indexer.types import ZERO_HASH, Address, Contracts
+from indexer.types import Address, Contracts
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
-from inferd.settlement.fees import Fees
+from inferd.settlement.fees import Fees, within
 from inferd.settlement.outbox import AlreadyLive, Outbox
+from inferd.settlement.purse import Purse
 from inferd.settlement.records import Draft, Payload
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementStatus
@@ -50,6 +51,7 @@ class Launcher:
         contracts: Contracts,
         status: SettlementStatus,
         max_gas: int,
+        purse: Purse,
     ) -> None:
         self.signing = signing
         self._rpc = rpc
@@ -59,6 +61,7 @@ class Launcher:
         self._contracts = contracts
         self._status = status
         self._max_gas = max_gas
+        self._purse = purse
 
     async def simulate(self, call: Call, sight: Sight) -> int:
         """How many items the call would settle, refund or deliver at the head; 0 where it reverts.
@@ -114,14 +117,17 @@ class Launcher:
             raise
 
     async def noop(self, sight: Sight) -> Payload | None:
-        """An empty post: it takes a nonce, and has no other effect. Raises RPC_TROUBLE."""
-        calldata = calls.post([], ZERO_HASH)
-        call = Call("InferenceResults", "post", self._contracts.results, calldata)
-        estimate = await self.estimate(call)
+        """Nothing, sent to ourselves: it takes a nonce, and has no other effect. Raises
+        RPC_TROUBLE.
+
+        On some chains it takes more than the 21,000 gas of any transaction (Arbitrum adds its L1
+        part), so it is estimated like all others.
+        """
+        estimate = await self.estimate(Call("", "", self._address, b""))
         if estimate is None:
             return None
         limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
-        return Payload(call.target, calldata, limit)
+        return Payload(self._address, b"", limit)
 
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None
@@ -134,6 +140,12 @@ class Launcher:
         times = min(await self._outbox.times_out_of_gas(draft.items), _MOST_DOUBLINGS)
         limit = min(draft.gas_limit << times, gas_cap(self._max_gas, sight))
         draft = dataclasses.replace(draft, gas_limit=limit)
+        most_wei = self._purse.most_wei(draft.kind)
+        if most_wei is not None:
+            fees = within(fees, most_wei // draft.gas_limit)
+            if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
+                self._status.noticed = PausedReason.BUDGET_SPENT
+                return False
         cost_wei = draft.gas_limit * fees.max_fee_wei
         if cost_wei > sight.free_wei:
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
@@ -146,6 +158,7 @@ class Launcher:
         intent = await self._outbox.load(intent_id)
         intent = await self.signing.first(intent, fees, hole=hole)
         sight.free_wei -= cost_wei
+        self._purse.take(draft.kind, cost_wei)
         return await self._sender.send(intent, intent.attempts[-1], sight)
 
 

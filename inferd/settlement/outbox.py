@@ -1,4 +1,5 @@
-"""The outbox tables. Each method is one transaction, and its fence is checked inside.
+"""The outbox tables. Each method is one transaction, and its fence is checked inside; a step that
+`state` does not know is refused by the database.
 
 A signed transaction is committed here before it is sent for the first time: after a crash the same
 bytes are sent again, and the same nonce is never signed for anything else but its replacement.
@@ -7,7 +8,7 @@ bytes are sent again, and the same nonce is never signed for anything else but i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -140,31 +141,46 @@ class Outbox(IntentReader):
             await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
 
     async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
-        """The endpoint has it; older attempts of the nonce are replaced by it."""
+        """The endpoint took it; older attempts of the nonce are replaced by it."""
         async with self._transaction() as connection:
+            await _take(connection, intent_id, tx_hash, sends=1)
+
+    async def mark_refused(self, tx_hash: Hash32, error: str) -> None:
+        """The endpoint says that it did not take it."""
+        async with self._transaction() as connection:
+            await _note_answer(connection, tx_hash, error)
+
+    async def mark_unanswered(self, intent_id: int, tx_hash: Hash32, error: str) -> None:
+        """The endpoint did not say whether it took it; the chain will tell."""
+        async with self._transaction() as connection:
+            await _note_answer(connection, tx_hash, error)
             await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'broadcast', sends = sends + 1, error = NULL,"
-                " sent_at = now() WHERE hash = $1",
+                "UPDATE node.tx_attempt SET state = 'unknown'"
+                " WHERE hash = $1 AND state IN ('signed', 'dropped')",
                 tx_hash,
             )
             await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'replaced'"
-                " WHERE intent_id = $1 AND hash <> $2 AND state IN ('signed', 'broadcast')",
-                intent_id,
-                tx_hash,
-            )
-            await connection.execute(
-                "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1 AND state = 'signed'",
+                "UPDATE node.tx_intent SET state = 'unknown' WHERE id = $1 AND state = 'signed'",
                 intent_id,
             )
 
-    async def mark_refused(self, tx_hash: Hash32, error: str) -> None:
-        """The endpoint did not say that it took it; whether it did, the chain will tell."""
+    async def mark_found(self, intent_id: int, tx_hash: Hash32) -> None:
+        """A pool has it, whatever was answered when it was sent."""
+        async with self._transaction() as connection:
+            await _take(connection, intent_id, tx_hash, sends=0)
+
+    async def mark_dropped(self, tx_hash: Hash32) -> None:
+        """The pool that had it has it no more."""
         async with self._transaction() as connection:
             await connection.execute(
-                "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
-                tx_hash,
-                plain_text(error)[:500],
+                "UPDATE node.tx_attempt SET state = 'dropped' WHERE hash = $1", tx_hash
+            )
+
+    async def mark_unknown(self, intent_id: int) -> None:
+        """Its nonce is spent, and nobody shows by what."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'unknown' WHERE id = $1", intent_id
             )
 
     async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
@@ -210,6 +226,7 @@ class Outbox(IntentReader):
         max_failures: int,
         receipt: Receipt | None = None,
         groups: int | None = None,
+        diagnosis: str | None = None,
     ) -> int:
         """Ends the intent, frees its items, and gives up those that failed too often.
 
@@ -219,11 +236,12 @@ class Outbox(IntentReader):
         """
         async with self._transaction() as connection:
             await connection.execute(
-                "UPDATE node.tx_intent SET state = $2, outcome = $3, closed_at = now()"
-                " WHERE id = $1",
+                "UPDATE node.tx_intent SET state = $2, outcome = $3, diagnosis = $4,"
+                " closed_at = now() WHERE id = $1",
                 intent.id,
                 state.value,
                 outcome,
+                diagnosis,
             )
             await connection.executemany(
                 "UPDATE node.tx_item SET live = false, outcome = $4"
@@ -274,7 +292,7 @@ class Outbox(IntentReader):
                 await _unmine(connection, intent_id)
                 await connection.execute(
                     "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
-                    " closed_at = NULL WHERE id = $1",
+                    " diagnosis = NULL, closed_at = NULL WHERE id = $1",
                     intent_id,
                 )
                 await connection.execute(
@@ -287,6 +305,14 @@ class Outbox(IntentReader):
                 return True
         except asyncpg.UniqueViolationError:
             return False
+
+    async def finalise(self, intent_ids: Sequence[int]) -> None:
+        """No reorganisation takes away what closed them: they are never looked at again."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'final' WHERE id = ANY($1::bigint[])",
+                list(intent_ids),
+            )
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
@@ -348,6 +374,34 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
 
 def _key(item: Item) -> ItemKey:
     return item.request_id, item.commitment
+
+
+async def _note_answer(connection: Connection, tx_hash: Hash32, error: str) -> None:
+    await connection.execute(
+        "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
+        tx_hash,
+        plain_text(error)[:500],
+    )
+
+
+async def _take(connection: Connection, intent_id: int, tx_hash: Hash32, *, sends: int) -> None:
+    await connection.execute(
+        "UPDATE node.tx_attempt SET state = 'broadcast', sends = sends + $2, error = NULL,"
+        " sent_at = now() WHERE hash = $1",
+        tx_hash,
+        sends,
+    )
+    await connection.execute(
+        "UPDATE node.tx_attempt SET state = 'replaced' WHERE intent_id = $1 AND hash <> $2"
+        " AND state IN ('signed', 'unknown', 'broadcast', 'dropped')",
+        intent_id,
+        tx_hash,
+    )
+    await connection.execute(
+        "UPDATE node.tx_intent SET state = 'broadcast'"
+        " WHERE id = $1 AND state IN ('signed', 'unknown')",
+        intent_id,
+    )
 
 
 async def _unmine(connection: Connection, intent_id: int) -> None:

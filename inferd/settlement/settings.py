@@ -43,6 +43,13 @@ class SettlementSettings:
     max_fee_per_gas_wei: int = 200 * WEI_PER_GWEI
     max_priority_fee_wei: int = 10 * WEI_PER_GWEI
     min_priority_fee_wei: int = 0
+    max_transaction_wei: int = 0
+    """What one transaction may cost at most, replacements included; 0 = no limit."""
+    budget_wei_per_hour: int = 0
+    """Gas of posts and deliveries in any hour, at most, what is under way and its replacements
+    included; 0 = no limit."""
+    budget_wei_per_day: int = 0
+    """The same in any 24 hours."""
 
     delay_price_wei_per_s: int = 10**12
     """What one result's waiting for one second is worth."""
@@ -73,7 +80,7 @@ class SettlementSettings:
     refund_min_fee_ratio: float = 1.0
     """How many times its share of the refund's gas a fee must be; less is left to its owner."""
     refund_budget_wei_per_day: int = 5 * 10**16
-    """Gas of refunds in any 24 hours, at most; replacements can take it over."""
+    """Gas of refunds in any 24 hours, at most, replacements included."""
 
     def fee_caps(self) -> FeeCaps:
         return FeeCaps(
@@ -102,6 +109,7 @@ class PausedReason(StrEnum):
     INSUFFICIENT_FUNDS = "insufficient_funds"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
     UNPROFITABLE = "unprofitable"
+    BUDGET_SPENT = "budget_spent"
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import StrEnum
+from itertools import permutations
 
+import asyncpg
 import pytest
 
 from indexer.database import Pool
-from indexer.types import Address, Hash32
+from indexer.rpc import Receipt
+from indexer.types import Address, Hash32, Wei
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
 from inferd.settlement.keys import SignedTx
 from inferd.settlement.outbox import AlreadyLive, NotPlanned, Outbox
-from inferd.settlement.records import Draft, Item
-from inferd.settlement.state import IntentState
+from inferd.settlement.records import Draft, Intent, Item
+from inferd.settlement.state import (
+    ATTEMPT_STEPS,
+    INTENT_STEPS,
+    AttemptState,
+    IntentState,
+)
 from scheduler.audit import VERSION
 
 SENDER, TARGET = Address(b"\x01" * 20), Address(b"\x02" * 20)
@@ -38,6 +47,23 @@ def draft(*numbers: int, calldata: bytes | None = None) -> Draft:
 
 async def signature(nonce: int) -> SignedTx:
     return SignedTx(b"raw%d" % nonce, Hash32(nonce.to_bytes(32, "big")))
+
+
+def receipt_of(intent: Intent, *, succeeded: bool = True) -> Receipt:
+    """Of its newest transaction, in block 9."""
+    return Receipt(
+        tx_hash=intent.attempts[-1].hash,
+        tx_index=0,
+        block_number=9,
+        block_hash=Hash32(b"\x99" * 32),
+        succeeded=succeeded,
+        gas_used=50,
+        effective_gas_price_wei=Wei(10),
+        sender=SENDER,
+        to=TARGET,
+        contract_address=None,
+        logs=(),
+    )
 
 
 @pytest.fixture
@@ -148,6 +174,7 @@ async def test_reopening_takes_back_only_items_that_nobody_has(outbox: Outbox) -
     intent_id = await outbox.plan(draft(1, 2))
     await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
     intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent))
     await outbox.close(intent, IntentState.CONFIRMED, "done", {}, max_failures=3)
     await outbox.plan(draft(2, calldata=b"new"))
     assert await outbox.reopen(intent_id)
@@ -160,6 +187,71 @@ async def test_reopening_what_is_live_under_the_same_key_is_refused(outbox: Outb
     intent_id = await outbox.plan(draft(1))
     await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
     intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent))
     await outbox.close(intent, IntentState.FAILED, "reverted", {}, max_failures=3)
     await outbox.plan(draft(1))
     assert not await outbox.reopen(intent_id)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "states", "legal"),
+    [
+        ("tx_intent", "id", IntentState, INTENT_STEPS),
+        ("tx_attempt", "intent_id", AttemptState, ATTEMPT_STEPS),
+    ],
+)
+async def test_the_database_refuses_every_step_that_is_none(
+    outbox: Outbox,
+    pool: Pool,
+    table: str,
+    key: str,
+    states: type[StrEnum],
+    legal: frozenset[tuple[str, str]],
+) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    taken = set()
+    for before, after in permutations([state.value for state in states], 2):
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(f"UPDATE node.{table} SET state = $1", before)
+        try:
+            await pool.execute(
+                f"UPDATE node.{table} SET state = $1 WHERE {key} = $2", after, intent_id
+            )
+            taken.add((before, after))
+        except asyncpg.CheckViolationError as error:
+            assert f"{table} of " in str(error)
+            assert f"may not go from {before} to {after}" in str(error)
+    assert taken == legal
+
+
+async def test_what_is_final_is_not_opened_again(outbox: Outbox) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent))
+    await outbox.close(intent, IntentState.CONFIRMED, "done", {}, max_failures=3)
+    await outbox.finalise([intent_id])
+    with pytest.raises(asyncpg.CheckViolationError):
+        await outbox.reopen(intent_id)
+    assert (await outbox.load(intent_id)).state is IntentState.FINAL
+
+
+async def test_an_answer_that_was_lost_makes_it_unknown_until_a_pool_has_it(
+    outbox: Outbox,
+) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    (sent,) = (await outbox.load(intent_id)).attempts
+    await outbox.mark_unanswered(intent_id, sent.hash, "no answer: timeout")
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("unknown", "unknown")
+    assert [one.id for one in await outbox.live()] == [intent_id]
+    await outbox.mark_found(intent_id, sent.hash)
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("broadcast", "broadcast")
+    # Sent again, and not answered: that it was taken once is known.
+    await outbox.mark_unanswered(intent_id, sent.hash, "no answer: timeout")
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("broadcast", "broadcast")

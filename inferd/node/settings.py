@@ -121,6 +121,8 @@ class PostingSettings(_Section):
     posted at once."""
     max_fee_gwei: int = Field(200, ge=1)
     """The most a unit of gas may cost, replacements included; above it results wait."""
+    max_transaction_gwei: int = Field(0, ge=0)
+    """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(4, ge=1)

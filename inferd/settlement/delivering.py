@@ -19,7 +19,7 @@ from inferd.settlement.callbacks import (
 )
 from inferd.settlement.chain import Sight
 from inferd.settlement.delivery_gas import DELIVER_GAS
-from inferd.settlement.fees import Fees, first_fees
+from inferd.settlement.fees import Fees, first_fees, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, gas_cap
 from inferd.settlement.records import Draft
@@ -94,10 +94,12 @@ class Deliverer:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
+            earned_wei = sum(callback.owed.earned_wei for callback in callbacks)
             if await self._launcher.passes(call, gas, sight):
-                return await self._launcher.launch(
-                    _draft(callbacks, call, gas, fees, sight), fees, sight
-                )
+                # Nor is it ever mined at a loss: its gas is what the callbacks were chosen by.
+                fees = within(fees, earned_wei // gas)
+                draft = _draft(callbacks, call, gas, fees, sight, earned_wei)
+                return await self._launcher.launch(draft, fees, sight)
             _log.warning(
                 "delivery_refused",
                 gas_limit=gas,
@@ -122,7 +124,14 @@ def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
     return f"Of {count(waiting.owed, 'callback')} owed: {', '.join(clauses)}." if clauses else ""
 
 
-def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sight: Sight) -> Draft:
+def _draft(
+    callbacks: Sequence[Callback],
+    call: Call,
+    gas: int,
+    fees: Fees,
+    sight: Sight,
+    earned_wei: int,
+) -> Draft:
     return Draft(
         kind="deliver",
         target=call.target,
@@ -133,6 +142,7 @@ def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sigh
         inputs={
             "callbacks": len(callbacks),
             "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei),
-            "earned_wei": sum(callback.owed.earned_wei for callback in callbacks),
+            "earned_wei": earned_wei,
+            "break_even_wei": earned_wei // gas,
         },
     )

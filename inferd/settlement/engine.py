@@ -18,6 +18,7 @@ from inferd.settlement.gaps import GapFiller
 from inferd.settlement.keys import SignerTrouble, TransactionSigner
 from inferd.settlement.launch import Launcher
 from inferd.settlement.observing import UNTAKEN
+from inferd.settlement.orders import Orders
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
 from inferd.settlement.purse import Purse
@@ -72,6 +73,7 @@ class Settlement:
             settings.max_gas,
             self._purse,
         )
+        self._orders = Orders(db, signer.address, fence)
         self._watcher = Watcher(rpc, db, self._outbox)
         self._gaps = GapFiller(self._outbox, sender, launcher, settings)
         self._follower = Follower(
@@ -122,6 +124,7 @@ class Settlement:
         sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
         self.status.balance_wei = sight.balance_wei
         self.status.tip_wei = sight.tip_wei
+        await self._orders.obey()
         await self._purse.refresh(self._pool)
         await self._watcher.watch(sight)
         await self._follow_former_keys(head)

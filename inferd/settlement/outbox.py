@@ -349,6 +349,9 @@ class Outbox(IntentReader):
         rows = await connection.fetch(
             "UPDATE node.tx_item item SET outcome = 'abandoned'"
             " WHERE intent_id = $1 AND outcome = ANY($2::text[])"
+            # Where others failed with it, the fault may be theirs.
+            " AND (SELECT count(*) FROM node.tx_item other WHERE other.intent_id = $1"
+            "      AND other.outcome = ANY($2::text[])) = 1"
             " AND (SELECT count(*) FROM node.tx_item same WHERE same.request_id = item.request_id"
             "      AND same.commitment = item.commitment"
             "      AND same.worker IS NOT DISTINCT FROM item.worker"

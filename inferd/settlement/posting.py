@@ -11,6 +11,7 @@ import structlog
 from indexer.database import Pool
 from indexer.types import ZERO_HASH, Contracts
 from inferd.protocol.typed_data import domain_separator
+from inferd.settlement.apart import companies
 from inferd.settlement.batch import (
     Group,
     SignGroup,
@@ -30,7 +31,14 @@ from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_l
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
-from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
+from scheduler.model import (
+    Block,
+    GasModel,
+    PostingDecision,
+    PostingSnapshot,
+    PostReason,
+    RequestKey,
+)
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
@@ -50,6 +58,15 @@ class _Verdict(Enum):
     """Decide again, for half as many results at most."""
     STOP = auto()
     """Nothing more in this step."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Terms:
+    """What a post costs, as far as the tables tell."""
+
+    gas: GasModel
+    block_interval_s: float
+    base_fees_wei: tuple[int, ...]
 
 
 class Poster:
@@ -87,35 +104,69 @@ class Poster:
         found = [result for result in found if result.deliverable]
         self._count(found, sight)
         self._holds.keep_only(result.outbox_item() for result in found)
-        gas = await load_gas_model(self._pool, settings)
-        base_fees_wei = await load_base_fees(self._pool, sight.head)
-        async with self._pool.acquire() as connection:
-            interval_s = await load_block_interval_s(connection)
-        max_results = settings.max_results
+        self._too_late &= {result.outbox_item() for result in found}
+        terms = await self._terms(sight)
+        taken: set[RequestKey] = set()
+        posted = 0
+        # Those that spoilt a transaction, or may have, come last and keep to themselves.
+        for number, company in enumerate(companies(found, lambda one: one.cohort) or [()]):
+            left = [result for result in company if result.ready.key not in taken]
+            many, stopped = await self._post_company(
+                left, terms, sight, slots - posted, taken, say=number == 0
+            )
+            posted += many
+            if stopped:
+                break
+        self._status.posting += _undeliverable(len(undeliverable))
+        self._count([result for result in found if result.ready.key not in taken], sight)
+        return posted
+
+    async def _post_company(
+        self,
+        company: Sequence[StoredResult],
+        terms: _Terms,
+        sight: Sight,
+        slots: int,
+        taken: set[RequestKey],
+        *,
+        say: bool,
+    ) -> tuple[int, bool]:
+        """Of results that may share transactions: how many transactions there are of them now, and
+        whether no more can be made. `taken` learns whose they are. `say` tells why there is none.
+        """
+        found = list(company)
+        max_results = self._settings.max_results
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(
-                self._snapshot(sight, ready, gas, max_results, interval_s, base_fees_wei)
-            )
+            decision = decide(self._snapshot(sight, ready, terms, max_results))
             self._tell_too_late(ready, decision)
-            self._status.posting = decision.sentence + _undeliverable(len(undeliverable))
-            self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
+            if say or decision.results:
+                self._status.posting = decision.sentence
+                self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
             if not decision.results:
                 break
             wanted = set(decision.results)
             chosen = [result for result in ready if result.ready in wanted]
-            verdict = await self._try(decision, chosen, sight, gas)
+            verdict = await self._try(decision, chosen, sight, terms.gas)
             if verdict is _Verdict.STOP:
-                break
+                return posted, True
             if verdict is _Verdict.TOO_LARGE:
                 max_results = max(len(chosen) // 2, 1)
             if verdict is _Verdict.POSTED:
                 posted += 1
-                settled = {result.key for result in decision.results}
-                found = [result for result in found if result.ready.key not in settled]
-        self._count(found, sight)
-        return posted
+                taken.update(result.key for result in decision.results)
+                found = [result for result in found if result.ready.key not in taken]
+        return posted, False
+
+    async def _terms(self, sight: Sight) -> _Terms:
+        async with self._pool.acquire() as connection:
+            interval_s = await load_block_interval_s(connection)
+        return _Terms(
+            await load_gas_model(self._pool, self._settings),
+            interval_s,
+            await load_base_fees(self._pool, sight.head),
+        )
 
     def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:
         number = sight.head.number
@@ -126,7 +177,7 @@ class Poster:
         late = set(decision.too_late)
         items = {result.outbox_item() for result in ready if result.ready in late}
         fresh = items - self._too_late
-        self._too_late = items
+        self._too_late |= items
         self._status.too_late += len(fresh)
         if fresh:
             _log.warning("results_too_late", trace_ids=sorted(item.trace_id for item in fresh))
@@ -234,10 +285,8 @@ class Poster:
         self,
         sight: Sight,
         ready: Sequence[StoredResult],
-        gas: GasModel,
+        terms: _Terms,
         max_results: int,
-        block_interval_s: float,
-        base_fees_wei: tuple[int, ...],
     ) -> PostingSnapshot:
         head = sight.head
         tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
@@ -249,10 +298,10 @@ class Poster:
             ),
             now_s=self._now(),
             ready=tuple(result.ready for result in ready),
-            gas=gas,
+            gas=terms.gas,
             rules=rules,
-            block_interval_s=block_interval_s,
-            recent_base_fees_wei=base_fees_wei,
+            block_interval_s=terms.block_interval_s,
+            recent_base_fees_wei=terms.base_fees_wei,
         )
 
 

@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from indexer.database import Pool
 from indexer.types import Contracts
+from inferd.settlement.apart import companies
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
@@ -122,11 +123,13 @@ class Refunder:
         )
 
     def _choose(self, claims: Sequence[Claim], terms: RefundTerms, gas: GasModel) -> list[Claim]:
-        """One that may have spoilt a transaction travels alone, after the others."""
-        trusted = [claim for claim in claims if not claim.suspect]
-        suspect = [claim for claim in claims if claim.suspect]
-        batch = worth_refunding(trusted, terms, self._settings.refund_max_claims, gas)
-        return batch or worth_refunding(suspect, terms, 1, gas)
+        """Those that may have spoilt a transaction come after the others."""
+        limit = self._settings.refund_max_claims
+        for company in companies(claims, lambda claim: claim.cohort):
+            batch = worth_refunding(company, terms, limit, gas)
+            if batch:
+                return batch
+        return []
 
     def _tell(self, found: int, dust: int, batch: _Batch | _Lack, terms: RefundTerms) -> None:
         status, budget_wei = self._status, self._settings.refund_budget_wei_per_day

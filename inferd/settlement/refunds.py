@@ -13,8 +13,9 @@ from indexer.database import Pool
 from indexer.types import Address, BlockRef, Hash32
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, params_hash
+from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.params import params_of
-from inferd.settlement.receipts import FAULTS
+from inferd.settlement.purse import DAY_S, spent_on_refunds_wei
 from inferd.settlement.records import Item
 from scheduler.model import GasModel
 
@@ -33,8 +34,8 @@ class Claim:
     requester: Address
     params_hash: Hash32
     fee_wei: int
-    suspect: bool
-    """It was in a transaction that failed, maybe because of it."""
+    cohort: Cohort | None = None
+    """Those with which it was in a transaction that failed, maybe because of it."""
 
     def outbox_item(self) -> Item:
         return Item(self.request_id, self.commitment, None)
@@ -92,10 +93,9 @@ async def load_claims(
     """Longest expired first; they stay expired, as the time of blocks does not go back."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.*, EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
-            "     AND commitment = r.commitment AND worker IS NULL"
-            "     AND outcome = ANY($3::text[])) AS suspect"
-            " FROM chain.request r WHERE r.status = 'pending' AND r.deadline_s < $1"
+            "SELECT r.*, failure.failed_intent, failure.failed_size FROM chain.request r"  # noqa: S608
+            + last_failure("f.worker IS NULL", "$3")
+            + " WHERE r.status = 'pending' AND r.deadline_s < $1"
             " AND r.fee_wei >= $4"
             " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment"
@@ -103,7 +103,7 @@ async def load_claims(
             " ORDER BY r.deadline_s, r.id LIMIT $2",
             head.timestamp_s,
             limit,
-            list(FAULTS),
+            list(SUSPECT),
             least_fee_wei,
         )
     return [
@@ -113,7 +113,7 @@ async def load_claims(
             row["requester"],
             params_hash(params_of(row)),
             row["fee_wei"],
-            row["suspect"],
+            cohort_of_row(row["failed_intent"], row["failed_size"]),
         )
         for row in rows
     ]
@@ -136,15 +136,7 @@ async def spent_today_wei(pool: Pool) -> int:
     """What refunds of the last 24 hours cost by their receipts, and what those under way can
     cost."""
     async with pool.acquire() as connection:
-        spent: int = await connection.fetchval(
-            "SELECT coalesce(sum(CASE"
-            "     WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei"
-            "     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')"
-            "     THEN a.gas_limit * a.max_fee_wei ELSE 0 END), 0)"
-            " FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id"
-            " WHERE i.kind = 'refund' AND i.created_at >= now() - interval '1 day'"
-        )
-    return int(spent)
+        return await spent_on_refunds_wei(connection, DAY_S)
 
 
 def refund_calldata(claims: Sequence[Claim]) -> bytes:

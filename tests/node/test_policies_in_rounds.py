@@ -346,7 +346,10 @@ async def test_a_budget_counts_what_is_begun_until_it_is_posted_and_paid(house: 
         " effective_gas_price_wei = 1000000000"
     )
     assert await committed_wei(house) == EACH_WEI + 60_000 * 10**9
-    await house.db.execute("UPDATE node.tx_intent SET created_at = now() - interval '2 hours'")
+    await house.db.execute("UPDATE node.tx_intent SET state = 'mined'")
+    await house.db.execute(
+        "UPDATE node.tx_intent SET state = 'confirmed', closed_at = now() - interval '2 hours'"
+    )
     assert await committed_wei(house) == EACH_WEI
     assert await committed_wei(house, 86_400) == EACH_WEI + 60_000 * 10**9
 

@@ -40,10 +40,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Gas is dearer than the cap in the settings ({detail}); results wait.",
         "Wait, or raise `posting.max_fee_gwei`.",
     ),
-    "budget_spent": (
-        "The gas budget in the settings is used up ({detail}); results wait.",
-        "Wait until the hour or the day is over, or raise `limits.budget_gwei_per_hour`, "
-        "`limits.budget_gwei_per_day` or `posting.max_transaction_gwei`.",
+    "spending_over_cap": (
+        "The poster has spent what it may of late ({detail}); results wait.",
+        "Wait, or raise `posting.cap_gwei_per_hour`, `posting.cap_gwei_per_day` or "
+        "`posting.max_transaction_gwei`.",
     ),
     "transaction_refused": (
         "The endpoint refuses the poster's transactions ({detail}); results wait.",

@@ -37,9 +37,8 @@ class LimitSettings(BaseModel):
     probation_stake_ratio: float = Field(1.0, ge=0, le=1_000)
     """Fees that it may have in hand meanwhile, as a part of its stake."""
     budget_gwei_per_hour: int = Field(0, ge=0)
-    """Gas of posts and deliveries that may be spent or committed to within an hour, in gwei;
-    requests wait where it is used up, and no transaction is sent or raised beyond it.
-    0 = no limit."""
+    """Gas that may be spent or committed to within an hour, in gwei; requests wait where it is
+    used up. 0 = no limit."""
     budget_gwei_per_day: int = Field(0, ge=0)
     """The same within 24 hours."""
 

@@ -123,6 +123,12 @@ class PostingSettings(_Section):
     """The most a unit of gas may cost, replacements included; above it results wait."""
     max_transaction_gwei: int = Field(0, ge=0)
     """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
+    cap_gwei_per_hour: int = Field(0, ge=0)
+    """The most that posts and deliveries may cost in any hour, in gwei of gas: nothing is sent or
+    replaced beyond it, though results expire. 0 = no limit; `limits.budget_gwei_per_hour` holds
+    back new work instead."""
+    cap_gwei_per_day: int = Field(0, ge=0)
+    """The same in any 24 hours."""
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(4, ge=1)

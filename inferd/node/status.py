@@ -67,7 +67,7 @@ class StatusReader:
         details = {
             PausedReason.INSUFFICIENT_FUNDS: f"it holds {settlement.balance_wei} wei",
             PausedReason.GAS_PRICE_OVER_CAP: settlement.posting,
-            PausedReason.BUDGET_SPENT: settlement.posting,
+            PausedReason.SPENDING_OVER_CAP: settlement.posting,
             PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
             PausedReason.SIGNER_UNAVAILABLE: settlement.last_error or "see the log",
         }

@@ -144,7 +144,7 @@ class Launcher:
         if most_wei is not None:
             fees = within(fees, most_wei // draft.gas_limit)
             if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
-                self._status.noticed = PausedReason.BUDGET_SPENT
+                self._status.noticed = PausedReason.SPENDING_OVER_CAP
                 return False
         cost_wei = draft.gas_limit * fees.max_fee_wei
         if cost_wei > sight.free_wei:

@@ -57,8 +57,8 @@ class Purse:
         budgets = [
             (window_s, budget_wei)
             for window_s, budget_wei in (
-                (HOUR_S, settings.budget_wei_per_hour),
-                (DAY_S, settings.budget_wei_per_day),
+                (HOUR_S, settings.cap_wei_per_hour),
+                (DAY_S, settings.cap_wei_per_day),
             )
             if budget_wei
         ]

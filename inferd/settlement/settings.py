@@ -45,10 +45,10 @@ class SettlementSettings:
     min_priority_fee_wei: int = 0
     max_transaction_wei: int = 0
     """What one transaction may cost at most, replacements included; 0 = no limit."""
-    budget_wei_per_hour: int = 0
+    cap_wei_per_hour: int = 0
     """Gas of posts and deliveries in any hour, at most, what is under way and its replacements
     included; 0 = no limit."""
-    budget_wei_per_day: int = 0
+    cap_wei_per_day: int = 0
     """The same in any 24 hours."""
 
     delay_price_wei_per_s: int = 10**12
@@ -109,7 +109,7 @@ class PausedReason(StrEnum):
     INSUFFICIENT_FUNDS = "insufficient_funds"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
     UNPROFITABLE = "unprofitable"
-    BUDGET_SPENT = "budget_spent"
+    SPENDING_OVER_CAP = "spending_over_cap"
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"

@@ -41,7 +41,7 @@ async def test_a_budget_of_an_hour_holds_for_replacements(world: World) -> None:
     request_id = await _ready(world, fee_wei=ETHER)
     budget_wei = 4 * 10**15
     rpc = ScriptedRpc(world.rpc)
-    settlement = world.settlement(rpc, budget_wei_per_hour=budget_wei)
+    settlement = world.settlement(rpc, cap_wei_per_hour=budget_wei)
     await settlement.step(await world.index())
     for base_fee_wei in (5 * GWEI, 20 * GWEI, 40 * GWEI):  # each prices out what was offered before
         await _blocks(world, settlement, 1, base_fee_wei)
@@ -59,12 +59,12 @@ async def test_nothing_is_sent_beyond_the_budget_of_a_day_until_the_day_is_over(
     world: World,
 ) -> None:
     first = await _ready(world)
-    settlement = world.settlement(budget_wei_per_day=4 * 10**14)
+    settlement = world.settlement(cap_wei_per_day=4 * 10**14)
     await settlement.step(await world.index())
     await _blocks(world, settlement, 3, GWEI)
     second = await _ready(world)
     await _blocks(world, settlement, 2, 2 * GWEI)
-    assert settlement.status.paused_reason is PausedReason.BUDGET_SPENT
+    assert settlement.status.paused_reason is PausedReason.SPENDING_OVER_CAP
     assert await world.fulfilled_events() == {first: 1}
     await world.pool.execute("UPDATE node.tx_intent SET closed_at = now() - interval '25 hours'")
     await _blocks(world, settlement, 4, GWEI)

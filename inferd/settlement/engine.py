@@ -62,7 +62,7 @@ class Settlement:
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
         self._purse = Purse(settings)
-        launcher = Launcher(
+        self._launcher = launcher = Launcher(
             rpc,
             self._outbox,
             signing,
@@ -142,6 +142,7 @@ class Settlement:
             # What comes later cannot be mined before it: no new nonces behind it.
             slots = 0
             self._say_why(stalled[0].attempts[-1])
+        self._launcher.behind_others = bool(waiting) and settings.pool_visible
         slots -= await self._poster.post(sight, slots)
         under_way = {intent.kind for intent in live}
         if "deliver" not in under_way and slots > 0:

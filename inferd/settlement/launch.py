@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import structlog
 from eth_abi.exceptions import DecodingError
 
 from indexer.rpc import RpcError, RpcMalformed
-from indexer.types import Address, Contracts
+from indexer.types import Address, BlockRef, Contracts
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.fees import Fees, within
@@ -21,6 +23,7 @@ from inferd.settlement.settings import PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
 from scheduler.gas import MAX_TRANSACTION_GAS
 
+_log = structlog.get_logger("settlement")
 _REVERT_CODE = 3
 _REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")
 _GAS_NUMERATOR, _GAS_DENOMINATOR = 6, 5
@@ -62,15 +65,27 @@ class Launcher:
         self._status = status
         self._max_gas = max_gas
         self._purse = purse
+        self.behind_others = False
+        """Whether transactions of ours are on their way that come before the next one."""
 
     async def simulate(self, call: Call, sight: Sight) -> int:
-        """How many items the call would settle, refund or deliver at the head; 0 where it reverts.
+        """How many items the call would settle, refund or deliver now; 0 where it reverts.
 
-        Raises RPC_TROUBLE.
+        Now is at the head, and, while earlier transactions of ours are on their way, after what the
+        node expects of the next block as well. Raises RPC_TROUBLE.
         """
+        count = await self._simulate_at(call, sight.head)
+        if count and self.behind_others:
+            try:
+                return min(count, await self._simulate_at(call, "pending"))
+            except RpcError as error:
+                _log.info("no_pending_state", error=error.message)
+        return count
+
+    async def _simulate_at(self, call: Call, block: BlockRef | Literal["pending"]) -> int:
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=sight.head, sender=self._address
+                call.target, call.calldata, block=block, sender=self._address
             )
         except RpcError as error:
             if is_revert(error):

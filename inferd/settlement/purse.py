@@ -16,31 +16,38 @@ from inferd.settlement.state import LIVE_SQL
 HOUR_S = 3_600
 DAY_S = 86_400
 _REFUND = "refund"
-_WORK = ("post", "deliver")
 
-# By receipts what is mined, at the dearest of its nonce what is under way, however old.
-_SPENT = f"""
-    SELECT coalesce(sum(cost), 0) FROM (
-        SELECT CASE WHEN bool_or(a.gas_used IS NOT NULL)
-                    THEN sum(a.gas_used * a.effective_gas_price_wei)
-                    WHEN i.closed_at IS NULL THEN max(a.gas_limit * a.max_fee_wei)
-                    ELSE 0 END AS cost
-        FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id
-        WHERE i.kind = ANY($2::text[])
-          AND (i.{LIVE_SQL} OR i.closed_at >= now() - $1 * interval '1 second')
-        GROUP BY i.id
-    ) each_one
-"""  # noqa: S608 - constants
+
+def _spent(kinds: str) -> str:
+    """By receipts what is mined, at the dearest of its nonce what is under way, however old."""
+    return f"""
+        SELECT coalesce(sum(cost), 0) FROM (
+            SELECT CASE WHEN bool_or(a.gas_used IS NOT NULL)
+                        THEN sum(a.gas_used * a.effective_gas_price_wei)
+                        WHEN bool_or(i.live) THEN max(a.gas_limit * a.max_fee_wei)
+                        ELSE 0 END AS cost
+            FROM (
+                SELECT id, true AS live FROM node.tx_intent WHERE kind IN ({kinds}) AND {LIVE_SQL}
+                UNION ALL
+                SELECT id, false FROM node.tx_intent
+                WHERE kind IN ({kinds}) AND closed_at >= now() - $1 * interval '1 second'
+            ) i JOIN node.tx_attempt a ON a.intent_id = i.id
+            GROUP BY i.id
+        ) each_one
+    """  # noqa: S608 - constants
+
+
+_SPENT_ON_WORK, _SPENT_ON_REFUNDS = _spent("'post', 'deliver'"), _spent("'refund'")
 
 
 async def spent_on_work_wei(connection: Connection, window_s: int) -> int:
     """Of posts and deliveries, within the last `window_s` seconds, and what is under way."""
-    return int(await connection.fetchval(_SPENT, window_s, list(_WORK)))
+    return int(await connection.fetchval(_SPENT_ON_WORK, window_s))
 
 
 async def spent_on_refunds_wei(connection: Connection, window_s: int) -> int:
     """The same of refunds, which have a budget of their own."""
-    return int(await connection.fetchval(_SPENT, window_s, [_REFUND]))
+    return int(await connection.fetchval(_SPENT_ON_REFUNDS, window_s))
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ _NONCE_LIMIT = 2**63
 
 # What is in its block and not final needs nothing. A block below those that are stored cannot be
 # replaced: the indexer would have stopped. Of one above the cursor nothing is known yet.
-_TO_LOOK_AT = f"""
+TO_LOOK_AT = f"""
     SELECT i.*, c.finalized_number, mined.block_number, mined.hash AS tx_hash, mined.moved
     FROM node.tx_intent i CROSS JOIN chain.cursor c
     LEFT JOIN LATERAL (
@@ -48,6 +48,7 @@ _TO_LOOK_AT = f"""
       AND (mined.hash IS NULL OR mined.moved OR mined.block_number <= c.finalized_number)
     ORDER BY i.id LIMIT {_AT_ONCE}
 """  # noqa: S608 - constants
+"""SQL: the closed intents that a step has something to decide about."""
 
 
 class Watcher:
@@ -61,7 +62,7 @@ class Watcher:
     async def watch(self, sight: Sight) -> None:
         """Opens again what came back, and lets go of what is final. Raises RPC_TROUBLE."""
         async with self._pool.acquire() as connection:
-            rows = await connection.fetch(_TO_LOOK_AT)
+            rows = await connection.fetch(TO_LOOK_AT)
             intents = await with_parts(connection, rows)
         final_nonces: dict[Address, int] = {}
         final: list[int] = []

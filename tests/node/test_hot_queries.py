@@ -22,11 +22,14 @@ from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
-from inferd.settlement import callbacks, refunds
+from inferd.settlement import callbacks, refunds, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
-from inferd.settlement.follow import Follower
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.observing import Evidence, Observer
+from inferd.settlement.orders import Orders
+from inferd.settlement.overview import load_overview
+from inferd.settlement.purse import Purse
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
@@ -107,8 +110,10 @@ _FILL = {
         INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
             inputs, created_at, closed_at)
         SELECT CASE WHEN n % 10 = 0 THEN 'refund' ELSE 'post' END, {_KEY},
-            CASE WHEN over THEN 'confirmed' ELSE 'broadcast' END, '\\x07', '', '', 1, '', '{{}}',
-            now() - ({REQUESTS} - n) * interval '1 minute', CASE WHEN over THEN now() END
+            CASE WHEN n < {REQUESTS} - 100 THEN 'final' WHEN over THEN 'confirmed'
+                 ELSE 'broadcast' END, '\\x07', '', '', 1, '', '{{}}',
+            now() - ({REQUESTS} - n) * interval '1 minute',
+            CASE WHEN over THEN now() - ({REQUESTS} - n) * interval '1 minute' END
         FROM (SELECT n, n < {REQUESTS} AS over
               FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n) x
     """,
@@ -212,16 +217,22 @@ async def a_settlement_step(pool: Pool) -> None:
     await reader.other_senders()
     await reader.next_nonce()
     intent = await reader.load(5)
-    follower: Any = SimpleNamespace(_pool=pool)
+    observer: Any = SimpleNamespace(_pool=pool)
     sight: Any = SimpleNamespace(head=head)
-    await Follower._is_wanted(follower, intent, sight)
-    await reader.moved(REQUESTS - 512)
+    await Observer._look_at_items(observer, intent, Evidence(), sight)
+    await reader.logged(intent)
+    async with pool.acquire() as connection:
+        assert await connection.fetch(watching.TO_LOOK_AT) == []
+    purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
+    await purse.refresh(pool)
+    await Orders(pool, SENDER, None).obey()
     await reader.holders([REQUESTS - 1])
     item = Item(REQUESTS - 1, (REQUESTS - 1).to_bytes(8, "big"), None)  # type: ignore[arg-type]
     await reader.times_out_of_gas([item])
     async with pool.acquire() as connection:
         await load_block_interval_s(connection)
         await load_cursor(connection)
+        assert (await load_overview(connection, 20)).live
 
 
 async def the_api(pool: Pool) -> None:

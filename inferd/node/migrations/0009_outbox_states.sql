@@ -15,6 +15,12 @@ CREATE UNIQUE INDEX tx_intent_live_key ON node.tx_intent (key)
 CREATE INDEX tx_intent_live ON node.tx_intent (id) WHERE state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined');
 -- What a reorganisation may open again.
 CREATE INDEX tx_intent_watched ON node.tx_intent (id) WHERE state IN ('confirmed', 'failed', 'cancelled');
+-- What was spent of late, by what is mined.
+DROP INDEX node.tx_intent_refund, node.tx_intent_spending;
+CREATE INDEX tx_intent_spent_on_refunds ON node.tx_intent (closed_at) WHERE kind = 'refund';
+CREATE INDEX tx_intent_spent_on_work ON node.tx_intent (closed_at) WHERE kind IN ('post', 'deliver');
+-- What was given up, whatever came of its request.
+CREATE INDEX tx_item_given_up ON node.tx_item (intent_id) WHERE outcome = 'abandoned';
 
 -- A step that is not in the list is a fault of the program: the transaction fails. The lists are INTENT_STEPS and
 -- ATTEMPT_STEPS of settlement/state.py.

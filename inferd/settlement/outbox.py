@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from indexer.database import Connection, Fence, Pool, plain_text
+from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, Delivery
@@ -22,7 +22,8 @@ from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
-from inferd.settlement.state import IntentState
+from inferd.settlement.state import LIVE_SQL, IntentState
+from inferd.settlement.steps import note_answer, take, unmine
 from scheduler.audit import VERSION as LEAF_VERSION
 
 ItemKey = tuple[int, Commitment]
@@ -37,6 +38,10 @@ class AlreadyLive(Exception):
 
 class NotPlanned(Exception):
     """The intent is no longer waiting for its first signature."""
+
+
+class NonceHeld(Exception):
+    """Another live intent has that nonce: nothing may be signed for two."""
 
 
 class Outbox(IntentReader):
@@ -100,7 +105,7 @@ class Outbox(IntentReader):
         """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
 
         Signing is inside the transaction: where it fails, nothing is reserved.
-        Raises NotPlanned, and SignerTrouble as `sign` does or where it takes too long.
+        Raises NotPlanned, NonceHeld, and SignerTrouble as `sign` does or where it takes too long.
         """
         async with self._transaction() as connection:
             await connection.execute(
@@ -116,6 +121,7 @@ class Outbox(IntentReader):
                 self._sender,
             )
             nonce = max(next_nonce, chain_nonce) if hole is None else hole
+            await self._refuse_held(connection, nonce)
             signed = await _within(sign(nonce))
             await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
             await connection.execute(
@@ -143,17 +149,17 @@ class Outbox(IntentReader):
     async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
         """The endpoint took it; older attempts of the nonce are replaced by it."""
         async with self._transaction() as connection:
-            await _take(connection, intent_id, tx_hash, sends=1)
+            await take(connection, intent_id, tx_hash, sends=1)
 
     async def mark_refused(self, tx_hash: Hash32, error: str) -> None:
         """The endpoint says that it did not take it."""
         async with self._transaction() as connection:
-            await _note_answer(connection, tx_hash, error)
+            await note_answer(connection, tx_hash, error)
 
     async def mark_unanswered(self, intent_id: int, tx_hash: Hash32, error: str) -> None:
         """The endpoint did not say whether it took it; the chain will tell."""
         async with self._transaction() as connection:
-            await _note_answer(connection, tx_hash, error)
+            await note_answer(connection, tx_hash, error)
             await connection.execute(
                 "UPDATE node.tx_attempt SET state = 'unknown'"
                 " WHERE hash = $1 AND state IN ('signed', 'dropped')",
@@ -167,7 +173,7 @@ class Outbox(IntentReader):
     async def mark_found(self, intent_id: int, tx_hash: Hash32) -> None:
         """A pool has it, whatever was answered when it was sent."""
         async with self._transaction() as connection:
-            await _take(connection, intent_id, tx_hash, sends=0)
+            await take(connection, intent_id, tx_hash, sends=0)
 
     async def mark_dropped(self, tx_hash: Hash32) -> None:
         """The pool that had it has it no more."""
@@ -211,7 +217,7 @@ class Outbox(IntentReader):
     async def mark_unmined(self, intent_id: int) -> None:
         """A reorganisation took the block of its transaction: it is on its way again."""
         async with self._transaction() as connection:
-            await _unmine(connection, intent_id)
+            await unmine(connection, intent_id)
             await connection.execute(
                 "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1", intent_id
             )
@@ -289,7 +295,7 @@ class Outbox(IntentReader):
         """
         try:
             async with self._transaction() as connection:
-                await _unmine(connection, intent_id)
+                await unmine(connection, intent_id)
                 await connection.execute(
                     "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
                     " diagnosis = NULL, closed_at = NULL WHERE id = $1",
@@ -320,6 +326,17 @@ class Outbox(IntentReader):
             if self._fence is not None:
                 await self._fence(connection)
             yield connection
+
+    async def _refuse_held(self, connection: Connection, nonce: int) -> None:
+        held = await connection.fetchval(
+            "SELECT i.id FROM node.tx_attempt a JOIN node.tx_intent i ON i.id = a.intent_id"  # noqa: S608
+            f" WHERE a.chain_id = $1 AND a.sender = $2 AND a.nonce = $3 AND i.{LIVE_SQL} LIMIT 1",
+            self._chain_id,
+            self._sender,
+            nonce,
+        )
+        if held is not None:
+            raise NonceHeld(f"intent {held} has nonce {nonce}")
 
     async def _insert_attempt(
         self,
@@ -377,40 +394,3 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
 
 def _key(item: Item) -> ItemKey:
     return item.request_id, item.commitment
-
-
-async def _note_answer(connection: Connection, tx_hash: Hash32, error: str) -> None:
-    await connection.execute(
-        "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
-        tx_hash,
-        plain_text(error)[:500],
-    )
-
-
-async def _take(connection: Connection, intent_id: int, tx_hash: Hash32, *, sends: int) -> None:
-    await connection.execute(
-        "UPDATE node.tx_attempt SET state = 'broadcast', sends = sends + $2, error = NULL,"
-        " sent_at = now() WHERE hash = $1",
-        tx_hash,
-        sends,
-    )
-    await connection.execute(
-        "UPDATE node.tx_attempt SET state = 'replaced' WHERE intent_id = $1 AND hash <> $2"
-        " AND state IN ('signed', 'unknown', 'broadcast', 'dropped')",
-        intent_id,
-        tx_hash,
-    )
-    await connection.execute(
-        "UPDATE node.tx_intent SET state = 'broadcast'"
-        " WHERE id = $1 AND state IN ('signed', 'unknown')",
-        intent_id,
-    )
-
-
-async def _unmine(connection: Connection, intent_id: int) -> None:
-    await connection.execute(
-        "UPDATE node.tx_attempt SET state = 'broadcast', mined_block = NULL,"
-        " mined_block_hash = NULL, status = NULL, gas_used = NULL, effective_gas_price_wei = NULL"
-        " WHERE intent_id = $1 AND state IN ('mined', 'dropped')",
-        intent_id,
-    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from itertools import permutations
 
 import asyncpg
 import pytest
+from eth_utils.crypto import keccak
 
 from indexer.database import Pool
 from indexer.rpc import Receipt
@@ -15,7 +18,7 @@ from indexer.types import Address, Hash32, Wei
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
 from inferd.settlement.keys import SignedTx
-from inferd.settlement.outbox import AlreadyLive, NotPlanned, Outbox
+from inferd.settlement.outbox import AlreadyLive, NonceHeld, NotPlanned, Outbox
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import (
     ATTEMPT_STEPS,
@@ -47,6 +50,15 @@ def draft(*numbers: int, calldata: bytes | None = None) -> Draft:
 
 async def signature(nonce: int) -> SignedTx:
     return SignedTx(b"raw%d" % nonce, Hash32(nonce.to_bytes(32, "big")))
+
+
+def signature_of(name: str) -> Callable[[int], Awaitable[SignedTx]]:
+    """Of a transaction of that name."""
+
+    async def sign(nonce: int) -> SignedTx:
+        return SignedTx(name.encode(), Hash32(keccak(text=f"{name} {nonce}")))
+
+    return sign
 
 
 def receipt_of(intent: Intent, *, succeeded: bool = True) -> Receipt:
@@ -148,6 +160,34 @@ async def test_nonces_follow_the_database_and_the_chain(outbox: Outbox) -> None:
     assert (await outbox.load(intent_id)).nonce == 7
     assert await outbox.next_nonce() == 11
     assert [intent.nonce for intent in await outbox.live()] == [4, 5, 7, 9, 10]
+
+
+async def test_a_nonce_is_signed_for_one_live_intent_only(outbox: Outbox) -> None:
+    first = await outbox.plan(draft(1))
+    await outbox.sign_first(first, 7, FEES, signature, gas_limit=100)
+    second = await outbox.plan(draft(2))
+    with pytest.raises(NonceHeld):
+        await outbox.sign_first(second, 7, FEES, signature, gas_limit=100, hole=7)
+    assert (await outbox.load(second)).attempts == ()
+    await outbox.close(
+        await outbox.load(first), IntentState.CANCELLED, "nonce_taken", {}, max_failures=3
+    )
+    await outbox.sign_first(second, 7, FEES, signature_of("again"), gas_limit=100, hole=7)
+
+
+async def test_writers_at_the_same_time_get_different_nonces(outbox: Outbox, pool: Pool) -> None:
+    others = [Outbox(pool, chain_id=31337, sender=SENDER) for _ in range(4)]
+    ids = [await outbox.plan(draft(number)) for number in range(1, 9)]
+    await asyncio.gather(
+        *(
+            others[number % 4].sign_first(
+                intent_id, 3, FEES, signature_of(str(number)), gas_limit=100
+            )
+            for number, intent_id in enumerate(ids)
+        )
+    )
+    assert [intent.nonce for intent in await outbox.live()] == list(range(3, 11))
+    assert await outbox.next_nonce() == 11
 
 
 async def test_a_failed_signature_reserves_nothing(outbox: Outbox) -> None:

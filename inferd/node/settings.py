@@ -131,7 +131,7 @@ class PostingSettings(_Section):
     """The same in any 24 hours."""
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
-    max_in_flight: int = Field(4, ge=1)
+    max_in_flight: int = Field(5, ge=1)
     """Transactions that are signed and not yet mined, at most."""
     refund_expired: bool = True
     """Refund expired requests as a service, at this operator's cost."""

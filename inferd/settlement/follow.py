@@ -67,9 +67,11 @@ class Follower:
         async with self._pool.acquire() as connection:
             interval_s = await load_block_interval_s(connection)
         for intent in intents:
+            holds_a_slot = full or intent.state in UNTAKEN
             place = Place(
                 reachable=intent.nonce is None or intent.nonce <= reach,
-                in_the_way=full or (intent.nonce is not None and intent.nonce < last_nonce),
+                in_the_way=(intent.nonce is not None and intent.nonce < last_nonce)
+                or (holds_a_slot and self._status.waits_for_slot),
                 interval_s=interval_s,
             )
             followed = await self._follow(intent, sight, place)

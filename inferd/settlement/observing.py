@@ -51,7 +51,7 @@ class Place:
     reachable: bool
     """Every lower nonce is spent, or a live intent has it."""
     in_the_way: bool
-    """Later nonces wait for it, or it has the last slot."""
+    """Later nonces wait for it, or results that would be posted now for its slot."""
     interval_s: float
     """Between two blocks of the chain; 0 = unknown."""
 

@@ -117,6 +117,9 @@ class Poster:
             posted += many
             if stopped:
                 break
+        self._status.waits_for_slot = posted >= slots and self._would_post(
+            found, taken, terms, sight
+        )
         self._status.posting += _undeliverable(len(undeliverable))
         self._count([result for result in found if result.ready.key not in taken], sight)
         return posted
@@ -158,6 +161,18 @@ class Poster:
                 taken.update(result.key for result in decision.results)
                 found = [result for result in found if result.ready.key not in taken]
         return posted, False
+
+    def _would_post(
+        self, found: Sequence[StoredResult], taken: set[RequestKey], terms: _Terms, sight: Sight
+    ) -> bool:
+        """Whether there were another transaction, had it a slot."""
+        ready = [
+            result
+            for result in found
+            if result.ready.key not in taken
+            and not self._holds.holds(result.outbox_item(), sight.head.number)
+        ]
+        return bool(decide(self._snapshot(sight, ready, terms, self._settings.max_results)).results)
 
     async def _terms(self, sight: Sight) -> _Terms:
         async with self._pool.acquire() as connection:

@@ -32,7 +32,7 @@ class SettlementSettings:
     its way from the time one of them took it until it is overdue."""
     confirmations: int = 2
     """Blocks after which a transaction counts as done, the one it is in included."""
-    max_in_flight: int = 4
+    max_in_flight: int = 5
     """Transactions that are signed and not yet confirmed."""
     resend_after_blocks: int = 2
     """Blocks without being mined after which a transaction is sent again or replaced."""
@@ -126,6 +126,8 @@ class SettlementStatus:
     ready: int = 0
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
+    waits_for_slot: bool = False
+    """Results would be posted now, were it not for transactions that are on their way."""
     too_late: int = 0
     """Results dropped unposted, since the next block would have been past their deadline."""
     paused_reason: PausedReason | None = None

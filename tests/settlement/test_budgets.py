@@ -112,6 +112,36 @@ async def test_what_is_in_the_way_and_not_worth_its_price_makes_room(world: Worl
     assert await world.fulfilled_events() == {dear: 1, cheap: 1}
 
 
+async def test_what_has_the_only_slot_makes_room_for_what_pays(world: World) -> None:
+    await _ready(world, fee_wei=3 * 10**15)
+    settlement = world.settlement(max_in_flight=1)
+    await settlement.step(await world.index())
+    await _blocks(world, settlement, 4, 60 * GWEI)
+    await _ready(world, fee_wei=4 * 10**15)
+    await _blocks(world, settlement, 4, 60 * GWEI)
+    assert len(await world.intents()) == 1  # nobody who waits would pay for this price
+    dear = await _ready(world, fee_wei=ETHER)
+    await _blocks(world, settlement, 8, 60 * GWEI)
+    assert (await world.intents())[0]["outcome"] == "priced_out"
+    assert dear in await world.fulfilled_events()
+
+
+async def test_a_refund_that_is_raised_stays_within_its_budget(world: World) -> None:
+    (request_id,) = await world.submit(1, fee_wei=ETHER, lifetime_s=5)
+    await world.rpc.request("evm_increaseTime", [10])
+    await world.mine()
+    budget_wei = 10**15
+    settlement = world.settlement(
+        refund_budget_wei_per_day=budget_wei, refund_max_fee_per_gas_wei=200 * GWEI
+    )
+    await settlement.step(await world.index())
+    await _blocks(world, settlement, 8, 30 * GWEI)
+    assert await world.posted() == 0
+    assert await _newest_offer_wei(world) <= budget_wei
+    await _blocks(world, settlement, 4, GWEI)
+    assert await world.statuses() == {request_id: "refunded"}
+
+
 @pytest.mark.parametrize(("lifetime_s", "offers", "tip_gwei"), [(3_600, 2, 1.125), (16, 4, 2)])
 async def test_near_its_deadline_it_offers_more_and_sooner(
     world: World, lifetime_s: int, offers: int, tip_gwei: float

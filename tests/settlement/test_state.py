@@ -337,6 +337,9 @@ def _happen(model: Model, happening: object) -> None:
 @example([*REFUSED_FOR_GOOD, *["step", "empty"] * 4, "step"], False, True, True)
 @example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True, True)
 @example(["step", "evict", "step", "evict", "empty"], False, False, False)
+@example(["step", ("sees_mined", False), "pool", "step", "empty", "step"], False, True, True)
+@example(["step", ("takes_in_silence", True), "evict", "step", "step"], False, True, True)
+@example(["step", "foreign", "empty", "step", ("reorg", 3), "step"], False, True, True)
 def test_any_history_is_followed_safely_and_to_an_end(
     events: list[object], reverts: bool, raisable: bool, visible: bool
 ) -> None:

@@ -29,18 +29,18 @@ from inferd.settlement.state import (
 )
 
 _log = structlog.get_logger("settlement")
-_AT_ONCE = 500
-"""Of those that are due to be final; the others are looked at again by the next step."""
+_AT_ONCE = 100
+"""Intents of one step; the next one looks at the others."""
 _NONCE_LIMIT = 2**63
 
-# What is in its block and not final needs nothing. A block below those that are stored cannot be
-# replaced: the indexer would have stopped. Of one above the cursor nothing is known yet.
+# What is in its block and not final needs nothing. Of a block whose header is not stored, as it is
+# above the cursor or was forgotten while nobody watched, nothing is known here.
 TO_LOOK_AT = f"""
     SELECT i.*, c.finalized_number, mined.block_number, mined.hash AS tx_hash, mined.moved
     FROM node.tx_intent i CROSS JOIN chain.cursor c
     LEFT JOIN LATERAL (
         SELECT a.hash, a.mined_block AS block_number,
-               coalesce(b.hash <> a.mined_block_hash, false) AS moved
+               b.hash <> a.mined_block_hash AS moved
         FROM node.tx_attempt a LEFT JOIN chain.block b ON b.number = a.mined_block
         WHERE a.intent_id = i.id AND a.state = 'mined' LIMIT 1
     ) mined ON true
@@ -91,7 +91,7 @@ class Watcher:
         final_number: int = row["finalized_number"]
         receipts: dict[bytes, ReceiptView] = {}
         final_nonce = 0
-        if row["tx_hash"] is not None:
+        if row["tx_hash"] is not None and row["moved"] is not None:
             if not row["moved"]:
                 receipts[row["tx_hash"]] = ReceiptView(row["block_number"], b"", True)
         elif intent.attempts:
@@ -111,7 +111,8 @@ class Watcher:
         )
 
     async def _receipts(self, intent: Intent, sight: Sight) -> dict[bytes, ReceiptView]:
-        """Of transactions that were given up as lost: an endpoint that lagged may show them now."""
+        """As the endpoint shows them now: of what was given up as lost, as it may have lagged, and
+        where the tables do not tell."""
         found: dict[bytes, ReceiptView] = {}
         for attempt in intent.attempts:
             receipt = await self._rpc.receipt(attempt.hash)

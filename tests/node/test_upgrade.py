@@ -84,3 +84,22 @@ async def test_decisions_of_before_are_told_with_their_numbers(
     assert told.numbers != Numbers()
     assert "?" not in told.sentence
     await connection.close()
+
+
+async def test_transactions_of_before_are_final_after_a_day(empty_database: str) -> None:
+    connection = await connect(empty_database)
+    of_node = migrations_in(files("inferd.node") / "migrations")
+    await migrate(connection, "chain", chain_migrations())
+    await migrate(connection, "node", of_node[:7])
+    await connection.execute(
+        "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
+        " inputs, closed_at) SELECT 'post', state::bytea, state, '', '', '', 1, '', '{}',"
+        " CASE WHEN old THEN now() - interval '25 hours'"
+        "      WHEN state <> 'broadcast' THEN now() END"
+        " FROM (VALUES ('confirmed', true), ('cancelled', true), ('failed', false),"
+        "              ('broadcast', false)) AS before (state, old)"
+    )
+    await migrate(connection, "node", of_node)
+    rows = await connection.fetch("SELECT state FROM node.tx_intent ORDER BY id")
+    assert [row["state"] for row in rows] == ["final", "final", "failed", "broadcast"]
+    await connection.close()

@@ -118,6 +118,30 @@ async def test_a_chain_that_breaks_its_promise_of_finality_loses_nothing(world: 
     assert await world.posted() == await world.pool.fetchval("SELECT next_nonce FROM node.sender")
 
 
+@pytest.mark.parametrize("taken_back", [True, False])
+async def test_where_the_header_was_forgotten_the_endpoint_tells(
+    world: World, taken_back: bool
+) -> None:
+    """As after a time in which nobody watched."""
+    settlement = world.settlement()
+    before = await world.index()
+    request_id = await _sent(world, settlement)
+    await world.tick(settlement, 4)
+    assert [intent["state"] for intent in await world.intents()] == ["confirmed"]
+    (mined,) = await world.attempts()
+    if taken_back:
+        await world.reorg((await world.index()).number - before.number - 1)
+    await world.mine(3)
+    await world.pool.execute("DELETE FROM chain.block WHERE number <= $1", mined["mined_block"])
+    await world.pool.execute("UPDATE chain.cursor SET finalized_number = block_number")
+    await settlement.step(await world.index())
+    (intent,) = await world.intents()
+    assert intent["state"] == ("broadcast" if taken_back else "final")
+    if taken_back:
+        await world.tick(settlement, 4)
+        assert await world.fulfilled_events() == {request_id: 1}
+
+
 async def test_bytes_that_a_pool_lost_are_dropped_and_sent_again(world: World) -> None:
     rpc = ScriptedRpc(world.rpc)
     settlement = world.settlement(rpc)

@@ -13,6 +13,9 @@ DROP INDEX node.tx_intent_live_key, node.tx_intent_live;
 CREATE UNIQUE INDEX tx_intent_live_key ON node.tx_intent (key)
     WHERE state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined');
 CREATE INDEX tx_intent_live ON node.tx_intent (id) WHERE state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined');
+-- No chain takes a day back.
+UPDATE node.tx_intent SET state = 'final'
+WHERE state IN ('confirmed', 'failed', 'cancelled') AND closed_at < now() - interval '1 day';
 -- What a reorganisation may open again.
 CREATE INDEX tx_intent_watched ON node.tx_intent (id) WHERE state IN ('confirmed', 'failed', 'cancelled');
 -- What was spent of late, by what is mined.

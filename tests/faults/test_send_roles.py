@@ -226,7 +226,7 @@ async def test_a_read_node_that_lags_behind_the_sending_one(world: World) -> Non
         assert attempt["state"] == "broadcast"
         # Its nonce is spent in the newest block, by whom does not show yet.
         await restarted.step(await world.index())
-        assert [intent["state"] for intent in await world.intents()] == ["unknown"]
+        assert [intent["state"] for intent in await world.intents()] == ["broadcast"]
         reading.plan = Calm()
         await world.tick(restarted, 2)
     assert await world.fulfilled_events() == {request_id: 1}

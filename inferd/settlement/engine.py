@@ -144,7 +144,12 @@ class Settlement:
             self._say_why(stalled[0].attempts[-1])
         self._launcher.behind_others = bool(waiting) and settings.pool_visible
         slots -= await self._poster.post(sight, slots)
-        under_way = {intent.kind for intent in live}
+        # One whose receipt nobody shows holds up no later one of its kind.
+        under_way = {
+            intent.kind
+            for intent in live
+            if intent.state is IntentState.MINED or _is_under_way(intent, sight)
+        }
         if "deliver" not in under_way and slots > 0:
             slots -= await self._deliverer.deliver(sight)
         if settings.refunds and "refund" not in under_way and slots > 0:

@@ -48,6 +48,24 @@ async def test_a_mined_post_that_no_endpoint_shows_is_known_by_its_events(world:
     assert await world.posted() == 2
 
 
+async def test_a_refund_that_no_endpoint_shows_holds_up_no_later_one(world: World) -> None:
+    rpc = ScriptedRpc(world.rpc)
+    settlement = world.settlement(rpc)
+    (first,) = await world.submit(1, lifetime_s=5)
+    await world.rpc.request("evm_increaseTime", [10])
+    await settlement.step(await world.mine())
+    _hide(rpc)
+    await world.tick(settlement, 3)
+    (second,) = await world.submit(1, lifetime_s=5)
+    await world.rpc.request("evm_increaseTime", [10])
+    await world.tick(settlement, 4)
+    assert await world.statuses() == {first: "refunded", second: "refunded"}
+    assert [intent["state"] for intent in await world.intents()] == ["broadcast"] * 2
+    _show(rpc)
+    await world.tick(settlement, 3)
+    assert [intent["outcome"] for intent in await world.intents()] == ["done", "done"]
+
+
 async def test_what_was_given_up_as_lost_and_shows_after_all_is_followed(world: World) -> None:
     """It reverted, so that no event names it, and the endpoint that lagged shows it later."""
     rpc = ScriptedRpc(world.rpc)

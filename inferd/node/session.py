@@ -104,6 +104,7 @@ class Session:
             settled_days=settings.retention.settled_days,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
+            own_accounts=self._own_accounts,
             limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
@@ -265,6 +266,8 @@ def settlement_settings(
         guard_s=posting.guard_s,
         max_results=posting.max_results,
         max_gas=posting.max_gas,
+        warn_runway_results=posting.warn_runway_results,
+        stop_runway_results=posting.stop_runway_results,
         refunds=posting.refund_expired,
         refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * WEI_PER_GWEI,
         refund_min_fee_ratio=posting.refund_min_fee_ratio,

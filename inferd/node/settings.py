@@ -125,6 +125,12 @@ class PostingSettings(_Section):
     """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(4, ge=1)
     """Transactions that are signed and not yet mined, at most."""
+    warn_runway_results: int = Field(200, ge=0)
+    """Warn where the poster's balance pays for fewer results than this, at what one costs now,
+    beyond what is under way and what waits; 0 = only where it does not pay for these."""
+    stop_runway_results: int = Field(5, ge=0)
+    """Plan no new transaction where it pays for fewer than this beyond what is under way, so that
+    this can still be replaced at a higher price."""
     refund_expired: bool = True
     """Refund expired requests as a service, at this operator's cost."""
     refund_max_fee_gwei: int = Field(20, ge=1)

@@ -14,6 +14,7 @@ from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
+from inferd.settlement.funds import Funds
 from inferd.settlement.gaps import GapFiller
 from inferd.settlement.keys import SignerTrouble, TransactionSigner
 from inferd.settlement.launch import Launcher
@@ -76,6 +77,7 @@ class Settlement:
         self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
         self._deliverer = Deliverer(db, launcher, contracts, settings, self.status)
         self._refunder = Refunder(db, launcher, contracts, settings, self.status)
+        self._funds = Funds(db, settings, self.status)
 
     async def step(self, head: BlockRef) -> None:
         """Once per block, when its rows are committed, and again when results become ready.
@@ -116,6 +118,8 @@ class Settlement:
         waiting = [intent for intent in live if intent.state in _UNMINED]
         self.status.in_flight = len(waiting)
         slots = settings.max_in_flight - len(waiting)
+        if not await self._funds.allows_new(sight):
+            slots = 0
         if self.status.noticed is PausedReason.SIGNER_UNAVAILABLE:
             slots = 0  # What would be planned now could not be signed.
         stalled = [i for i in waiting if i.state is IntentState.SIGNED]
@@ -123,14 +127,13 @@ class Settlement:
             # What comes later cannot be mined before it: no new nonces behind it.
             slots = 0
             self._say_why(stalled[0].attempts[-1])
-        slots -= await self._poster.post(sight, slots)
+        planned = await self._poster.post(sight, slots)
         under_way = {intent.kind for intent in live}
-        if "deliver" not in under_way and slots > 0:
-            slots -= await self._deliverer.deliver(sight)
-        if settings.refunds and "refund" not in under_way and slots > 0:
-            slots -= await self._refunder.refund(sight)
-        if not stalled:
-            self.status.in_flight = settings.max_in_flight - slots
+        if "deliver" not in under_way and slots > planned:
+            planned += await self._deliverer.deliver(sight)
+        if settings.refunds and "refund" not in under_way and slots > planned:
+            planned += await self._refunder.refund(sight)
+        self.status.in_flight = len(waiting) + planned
 
     async def _follow_former_keys(self, head: BlockRef) -> None:
         """What an earlier key of this operator signed is still on its way, and holds its items.

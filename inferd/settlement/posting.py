@@ -119,7 +119,8 @@ class Poster:
 
     def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:
         number = sight.head.number
-        self._status.ready = len({result.ready.key for result in found})
+        later_gas = {result.ready.key: result.ready.later_gas for result in found}
+        self._status.ready, self._status.ready_later_gas = len(later_gas), sum(later_gas.values())
         self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in found)
 
     def _tell_too_late(self, ready: Sequence[StoredResult], decision: PostingDecision) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
+from inferd.settlement.runway import FundsState, Projection
 from scheduler.model import GasModel, PostingRules
 
 _GAS_PRIOR = GasModel(
@@ -54,6 +55,11 @@ class SettlementSettings:
     """Gas of one transaction, at most."""
     sign_timeout_s: float = 5.0
     """How long a worker may take to sign a group; after that its results go one by one."""
+
+    warn_runway_results: int = 0
+    """Results that the balance must pay for beyond what is under way and waiting; less is told."""
+    stop_runway_results: int = 0
+    """The same beyond what is under way; with less nothing new is planned."""
 
     max_item_failures: int = 3
     """Transactions in which a result may fail by its own fault before it is given up."""
@@ -112,10 +118,15 @@ class SettlementStatus:
     """The newest picture; counters are since the start of the process."""
 
     balance_wei: int | None = None
+    funds: FundsState = FundsState.ENOUGH
+    projection: Projection | None = None
+    """What the balance has to pay for, as the newest step began."""
     tip_wei: int = 0
     """Priority fee per gas that the endpoint suggests."""
     in_flight: int = 0
     ready: int = 0
+    ready_later_gas: int = 0
+    """What the calls of contracts that follow from these take."""
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
     too_late: int = 0

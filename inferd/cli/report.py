@@ -11,8 +11,9 @@ from typing import Annotated, ClassVar
 import typer
 
 from indexer.database import Connection
-from indexer.errors import OperatorError, TemporaryError
+from indexer.errors import OperatorError
 from indexer.types import WEI_PER_GWEI, Address
+from indexer.verify import NothingIndexed
 from inferd.chain.amounts import BadDuration, parse_duration_s
 from inferd.chain.keys import address_of
 from inferd.cli.output import SCHEMA_VERSION, show, show_json, write
@@ -70,12 +71,6 @@ class BadPeriod(OperatorError):
     """A text is no begin or end of a report, or the end is not after the begin."""
 
     code: ClassVar[str] = "bad_period"
-
-
-class NothingIndexed(TemporaryError):
-    """No block is in the tables yet."""
-
-    code: ClassVar[str] = "nothing_indexed"
 
 
 def register(app: typer.Typer) -> None:

@@ -20,8 +20,8 @@ async def node_tables(session: Session) -> AsyncIterator[Connection]:
     try:
         connection = await connect(database.url)
         try:
-            await require_current(connection, "chain", chain_migrations())
             await require_current(connection, "node", node_migrations())
+            await require_current(connection, "chain", chain_migrations())
             yield connection
         finally:
             await connection.close()

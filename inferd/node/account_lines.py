@@ -12,8 +12,11 @@ from inferd.node.account_rows import CANONICAL, COST
 from inferd.node.accounts import Line, Period, attribute, fee_shares, split
 from inferd.settlement.delivery_gas import claim_gas
 
-_AT_ONCE = 500
+_AT_ONCE = 100
 """Transactions that are read together."""
+
+Item = tuple[int, str, int | None]
+"""Request, outcome, and the most that its call takes: of a delivery whose request is still here."""
 
 _TRANSACTIONS = f"""
     SELECT tx_hash, min(at_s) AS at_s, min(block_number) AS block_number FROM (
@@ -49,11 +52,12 @@ _COSTS = f"""
     WHERE a.hash = ANY($1::bytea[]) AND {CANONICAL}
 """  # noqa: S608 - constants
 _ITEMS = """
-    SELECT i.intent_id, i.request_id, i.outcome, r.callback_gas_limit,
-           octet_length(r.input) AS input_bytes
-    FROM node.tx_item i LEFT JOIN chain.request r
-      ON r.id = i.request_id AND r.commitment = i.commitment
-    WHERE i.intent_id = ANY($1::bigint[]) ORDER BY i.request_id, i.commitment
+    SELECT intent_id, request_id, commitment, outcome FROM node.tx_item
+    WHERE intent_id = ANY($1::bigint[]) ORDER BY request_id, commitment
+"""
+_CALLS = """
+    SELECT id, commitment, callback_gas_limit, octet_length(input) AS input_bytes
+    FROM chain.request WHERE id = ANY($1::bigint[])
 """
 _PAID = """
     SELECT tx_hash, role, account, worker, amount_wei FROM chain.payment
@@ -94,19 +98,36 @@ async def _lines(
     costs = {row["tx_hash"]: row for row in await connection.fetch(_COSTS, hashes)}
     intents = [row["intent_id"] for row in costs.values()]
     items = _grouped(await connection.fetch(_ITEMS, intents), "intent_id")
+    called = [
+        item["request_id"]
+        for row in costs.values()
+        if row["kind"] == "deliver"
+        for item in items.get(row["intent_id"], ())
+    ]
+    call_gas = {
+        (row["id"], row["commitment"]): claim_gas(row["callback_gas_limit"], row["input_bytes"])
+        for row in (await connection.fetch(_CALLS, called) if called else ())
+    }
     paid = _grouped(await connection.fetch(_PAID, blocks, hashes), "tx_hash")
     settled = _grouped(await connection.fetch(_SETTLED, hashes), "tx_hash")
     lines = []
     for row in transactions:
-        tx_hash = row["tx_hash"]
-        cost = costs.get(tx_hash)
+        cost = costs.get(row["tx_hash"])
+        theirs = () if cost is None else items.get(cost["intent_id"], ())
         lines += lines_of_transaction(
             row["at_s"],
-            tx_hash,
+            row["tx_hash"],
             cost,
-            items.get(cost["intent_id"], []) if cost else [],
-            paid.get(tx_hash, []),
-            settled.get(tx_hash, []),
+            [
+                (
+                    i["request_id"],
+                    i["outcome"] or "",
+                    call_gas.get((i["request_id"], i["commitment"])),
+                )
+                for i in theirs
+            ],
+            paid.get(row["tx_hash"], ()),
+            settled.get(row["tx_hash"], ()),
             own,
         )
     return lines
@@ -116,7 +137,7 @@ def lines_of_transaction(
     at_s: int,
     tx_hash: bytes,
     cost: Mapping[str, Any] | None,
-    items: Sequence[Mapping[str, Any]],
+    items: Sequence[Item],
     paid: Sequence[Mapping[str, Any]],
     settled: Sequence[Mapping[str, Any]],
     own: frozenset[Address],
@@ -124,10 +145,11 @@ def lines_of_transaction(
     """The parts of a transaction that requests have, and one more of what belongs to none. Pure.
 
     Gas is shared evenly, save for deliveries: there each weighs what its call takes at most.
+    `cost`, `paid` and `settled` are rows of the tables.
     """
     gas, spare_gas_wei = _gas_shares(cost, items)
     poster, worker, spare_poster_wei, spare_worker_wei = _fee_shares(paid, settled, own)
-    outcomes = {item["request_id"]: item["outcome"] or "" for item in items}
+    outcomes = {request_id: outcome for request_id, outcome, _ in items}
     kind = cost["kind"] if cost else "foreign"
     lines = []
     for request_id in sorted(outcomes.keys() | poster.keys() | worker.keys()):
@@ -146,20 +168,17 @@ def lines_of_transaction(
 
 
 def _gas_shares(
-    cost: Mapping[str, Any] | None, items: Sequence[Mapping[str, Any]]
+    cost: Mapping[str, Any] | None, items: Sequence[Item]
 ) -> tuple[dict[int, int], int]:
     """By request, and what belongs to none."""
-    if cost is None:
-        return {}, 0
-    gas_wei = int(cost["gas_wei"])
+    gas_wei = int(cost["gas_wei"]) if cost is not None else 0
     if not items:
         return {}, gas_wei
-    weights = [1] * len(items)
-    if cost["kind"] == "deliver" and all(i["callback_gas_limit"] is not None for i in items):
-        weights = [claim_gas(i["callback_gas_limit"], i["input_bytes"]) for i in items]
+    known = [call_gas for _, _, call_gas in items if call_gas is not None]
+    weights = known if len(known) == len(items) else [1] * len(items)
     shares: defaultdict[int, int] = defaultdict(int)
-    for item, share_wei in zip(items, split(gas_wei, weights), strict=True):
-        shares[item["request_id"]] += share_wei
+    for (request_id, _, _), share_wei in zip(items, split(gas_wei, weights), strict=True):
+        shares[request_id] += share_wei
     return shares, 0
 
 

@@ -131,14 +131,7 @@ def rows_of(world: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
         account = OWN if world["poster_is_own"] else STRANGER
         paid.append({"role": "poster", "account": account, "worker": None, "amount_wei": to_poster})
     items = [
-        {
-            "request_id": n,
-            "outcome": "settled",
-            "callback_gas_limit": 50_000 * n,
-            "input_bytes": n,
-        }
-        for n, (*_, in_hand) in enumerate(world["results"])
-        if in_hand
+        (n, "settled", 50_000 * n) for n, (*_, in_hand) in enumerate(world["results"]) if in_hand
     ]
     return items, paid, settled
 
@@ -170,17 +163,13 @@ def test_lines_of_a_transaction__sum_to_what_was_paid(world: dict[str, Any], kin
 
 
 def test_lines__gas_of_a_delivery_by_what_each_call_takes() -> None:
-    items = [
-        {"request_id": n, "outcome": "delivered", "callback_gas_limit": limit, "input_bytes": 0}
-        for n, limit in ((1, 0), (2, 1_000_000))
-    ]
     cost = {"kind": "deliver", "gas_wei": 1_000, "intent_id": 1}
-    small, large = lines_of_transaction(1, b"t", cost, items, [], [], frozenset())
-    assert large.gas_wei > 9 * small.gas_wei
-    assert small.gas_wei + large.gas_wei == 1_000
+    calls = [(1, "delivered", 50_000), (2, "delivered", 950_000)]
+    lines = lines_of_transaction(1, b"t", cost, calls, [], [], frozenset())
+    assert [line.gas_wei for line in lines] == [50, 950]
     # Where a request is forgotten, nobody knows what its call took.
-    items[0] |= {"callback_gas_limit": None, "input_bytes": None}
-    lines = lines_of_transaction(1, b"t", cost, items, [], [], frozenset())
+    calls = [(1, "delivered", None), (2, "delivered", 950_000)]
+    lines = lines_of_transaction(1, b"t", cost, calls, [], [], frozenset())
     assert [line.gas_wei for line in lines] == [500, 500]
 
 

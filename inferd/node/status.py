@@ -75,8 +75,7 @@ class StatusReader:
         }
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
-        low = settlement.funds is not FundsState.ENOUGH
-        health.warn("balance_low", low, funds_words(settlement))
+        health.warn("balance_low", settlement.funds is FundsState.LOW, funds_words(settlement))
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)
@@ -92,7 +91,7 @@ class StatusReader:
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
         metrics.REPAIRED_BLOCKS.set(_repaired_blocks(session))
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
-        metrics.POSTER_LOW.set(low)
+        metrics.POSTER_LOW.set(settlement.funds is not FundsState.ENOUGH)
         if settlement.projection is not None:
             runway = settlement.projection.runway_results
             metrics.POSTER_SPEND.set(settlement.projection.spend_wei)

@@ -6,13 +6,15 @@ from dataclasses import astuple, fields
 
 import pytest
 from eth_utils.address import to_canonical_address
+from eth_utils.crypto import keccak
 
 from indexer.database import Connection
 from indexer.follow import Indexer
 from indexer.recheck import Recheck
 from indexer.types import Address
-from inferd.node import retention
+from inferd.node import metrics, retention
 from inferd.node.account_lines import load_lines, load_lines_of
+from inferd.node.account_metrics import measure
 from inferd.node.account_rows import load_now_s, load_report, load_senders, load_spent
 from inferd.node.accounts import Figures, Line, Period, Report
 from inferd.node.retention import Retention
@@ -151,8 +153,6 @@ async def a_lost_race(world: World) -> None:
 
 
 def _hash(raw: bytes) -> bytes:
-    from eth_utils.crypto import keccak  # noqa: PLC0415
-
     return keccak(raw)
 
 
@@ -228,6 +228,8 @@ async def test_at_every_moment__also_while_transactions_are_under_way(world: Wor
     await world.compute(await world.submit(3))
     for depth in (0, 0, 0, 2, 0, 1, 0, 0, 3, 0, 0, 0):
         head = await (world.reorg(depth) if depth else world.mine())
+        if depth:
+            await books.compare()  # what is mined no more costs nothing, seen or not
         await settlement.step(head)
         await books.compare()
 
@@ -321,6 +323,26 @@ async def test_spent__of_late(world: World) -> None:
         assert first_s is not None
         assert now_s - 60 < first_s <= now_s
         assert await load_spent(connection, now_s + 1) == (0, None)
+
+
+async def test_the_gauges__are_of_the_last_day(world: World) -> None:
+    books = await Books(world).open()
+    await several_groups(world)
+    await a_revert(world)
+    async with world.pool.acquire() as connection:
+        await measure(connection, books.own)
+    total = (await books.report()).total
+    assert metrics.DAY_FEES.labels("poster")._value.get() == total.poster_fees_wei > 0
+    assert metrics.DAY_FEES.labels("worker")._value.get() == total.worker_fees_wei > 0
+    assert metrics.DAY_GAS.labels("post")._value.get() == total.post_gas_wei > 0
+    assert metrics.DAY_GAS.labels("refund")._value.get() == 0
+    assert metrics.DAY_WASTED_GAS._value.get() == total.wasted_gas_wei > 0
+    assert metrics.DAY_PROFIT._value.get() == float(total.profit_wei)
+    await world.rpc.request("evm_increaseTime", [2 * 86_400])
+    await world.mine()
+    async with world.pool.acquire() as connection:
+        await measure(connection, books.own)
+    assert metrics.DAY_PROFIT._value.get() == metrics.DAY_GAS.labels("post")._value.get() == 0
 
 
 async def test_mined_in_a_block_whose_header_is_gone__dated_by_a_log(world: World) -> None:

@@ -67,6 +67,7 @@ async def test_warned__stopped__filled_up__resumed__and_nothing_lost(world: Worl
     await tick(world, settlement, 3)
     assert len(await world.intents()) == 1
     assert settlement.status.ready == 3
+    assert settlement.status.in_flight == 0
     assert projected(settlement).waiting_wei == 3 * projected(settlement).result_wei
     assert "balance" in settlement.status.posting
 

@@ -12,9 +12,9 @@ import typer
 
 from indexer.database import Connection
 from indexer.errors import OperatorError
-from indexer.types import WEI_PER_GWEI, Address
+from indexer.types import Address
 from indexer.verify import NothingIndexed
-from inferd.chain.amounts import BadDuration, parse_duration_s
+from inferd.chain.amounts import BadDuration, parse_duration_s, show_ether_rounded
 from inferd.chain.keys import address_of
 from inferd.cli.output import SCHEMA_VERSION, show, show_json, write
 from inferd.cli.session import JsonOption, Session, run_async, session_of
@@ -140,13 +140,6 @@ def period_of(since: str, until: str | None, now_s: int) -> Period:
     return Period.around(begin_s, end_s)
 
 
-def show_rounded(wei: int) -> str:
-    """Ether to nine digits, the last one rounded half up: `-0.000123457`."""
-    gwei = (abs(wei) + WEI_PER_GWEI // 2) // WEI_PER_GWEI
-    sign = "-" if wei < 0 and gwei else ""
-    return f"{sign}{gwei // 10**9}.{gwei % 10**9:09d}"
-
-
 async def _show_days(
     session: Session, since: str, until: str | None, *, as_csv: bool, as_json: bool
 ) -> None:
@@ -220,7 +213,7 @@ def table(view: ReportView) -> Iterator[str]:
 
 def _row(figures: FiguresView | DayView) -> list[str]:
     values = ((name, getattr(figures, name)) for _, name in _TABLE)
-    return [show_rounded(int(v)) if n.endswith("_wei") else str(v) for n, v in values]
+    return [show_ether_rounded(int(v)) if n.endswith("_wei") else str(v) for n, v in values]
 
 
 def _account_row(account: AccountView) -> list[str]:
@@ -231,7 +224,7 @@ def _account_row(account: AccountView) -> list[str]:
         account.withdrawn_wei,
         account.gas_wei,
     )
-    return [account.account, *(show_rounded(int(amount)) for amount in amounts)]
+    return [account.account, *(show_ether_rounded(int(amount)) for amount in amounts)]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -245,11 +238,11 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _line(view: LineView) -> str:
     subject = "no request" if view.id is None else f"request {view.id}"
+    amounts = view.poster_fee_wei, view.worker_fee_wei, view.gas_wei, view.profit_wei
+    poster, worker, gas, profit = (show_ether_rounded(int(amount)) for amount in amounts)
     return (
         f"{view.time}  {subject}, {view.kind} {view.outcome or 'not final'}:"
-        f" fees {show_rounded(int(view.poster_fee_wei))} +"
-        f" {show_rounded(int(view.worker_fee_wei))}, gas {show_rounded(int(view.gas_wei))},"
-        f" profit {show_rounded(int(view.profit_wei))}  {view.tx_hash}"
+        f" fees {poster} + {worker}, gas {gas}, profit {profit}  {view.tx_hash}"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from inferd.chain.amounts import show_ether
+from inferd.chain.amounts import show_ether_rounded
 from inferd.cli.client import NodeClient
 from inferd.cli.output import show, show_json
 from inferd.cli.session import IdArgument, JsonOption, Session, run_async, session_of
@@ -135,10 +135,11 @@ def _settlement_line(settlement: SettlementView) -> str:
 def _funds_line(funds: FundsView) -> str:
     runway = "gas is free"
     if funds.runway_results is not None:
-        each = show_ether(int(funds.result_wei))
-        runway = f"for {funds.runway_results} results at {each} each"
+        each = show_ether_rounded(int(funds.result_wei))
+        runway = f"for {funds.runway_results} results at {each} ether each"
     days = "" if funds.runway_days is None else f", {funds.runway_days:.1f} days at the recent rate"
     return (
-        f"{funds.state}, {runway}{days}; up to {show_ether(int(funds.in_flight_wei))} under way,"
-        f" {show_ether(int(funds.waiting_wei))} waiting"
+        f"{funds.state}, {runway}{days};"
+        f" {show_ether_rounded(int(funds.in_flight_wei))} ether at most under way,"
+        f" some {show_ether_rounded(int(funds.waiting_wei))} waiting"
     )

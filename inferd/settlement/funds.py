@@ -12,8 +12,11 @@ from inferd.settlement.delivery_gas import CLAIM_GAS_SQL, DELIVER_GAS
 from inferd.settlement.fees import market_tip
 from inferd.settlement.runway import FundsState, Projection, Thresholds, gas_per_result, judge
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
+
+_KEPT = "the poster's balance is kept for what is under way"
 
 _SHAPE = """
     SELECT count(*) AS posts, coalesce(sum(groups), 0)::bigint AS groups,
@@ -61,7 +64,10 @@ class Funds:
         if status.funds is not FundsState.SPENT:
             return True
         status.noticed = status.noticed or PausedReason.INSUFFICIENT_FUNDS
-        status.posting = "Nothing is posted: the poster's balance is kept for what is under way."
+        status.posting = f"Nothing is posted: {_KEPT}."
+        if status.callbacks_owed:
+            owed = count(status.callbacks_owed, "callback")
+            status.delivering = f"None of {owed} owed is made: {_KEPT}."
         return False
 
     async def _projection(self, sight: Sight) -> Projection:

@@ -44,8 +44,8 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         f"worker     text {ADDRESS} markov: available, 1 of 2 busy, 3 done, 0 failed",
         f"posting    {ADDRESS} holds 1000000000000000000001 wei, 1 results ready,"
         " 0 transactions in flight, 2 confirmed, 3 callbacks owed",
-        "funds      enough, for 10000000 results at 0.0001 ether each, 10.0 days at the recent"
-        " rate; up to 0 ether under way, 0.0001 ether waiting",
+        "funds      enough, for 10000000 results at 0.000100000 ether each, 10.0 days at the"
+        " recent rate; 0.000000000 ether at most under way, some 0.000100000 waiting",
     ]
 
 
@@ -54,7 +54,7 @@ def test_status_of_funds_where_gas_is_free_and_nothing_was_spent(cli: Cli, node:
     settlement["funds"] |= {"runway_results": None, "runway_days": None, "result_wei": "0"}
     node.says("/v1/status", status_body(settlement=settlement))
 
-    assert "funds      enough, gas is free; up to 0 ether" in cli("status").stdout
+    assert "funds      enough, gas is free; 0.000000000 ether at most" in cli("status").stdout
 
 
 def test_status_of_an_endpoint_that_is_behind(cli: Cli, node: FakeNode) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from indexer.database import Connection, connect
 from inferd.chain.anvil import load_anvil_config
-from inferd.cli.report import BadPeriod, parse_moment_s, period_of, show_rounded
+from inferd.cli.report import BadPeriod, parse_moment_s, period_of
 from tests.cli.support import Cli
 
 NOW_S = 1_800_000_600  # 2027-01-15T08:10:00Z
@@ -266,19 +266,3 @@ def test_moments() -> None:
     with pytest.raises(BadPeriod):
         parse_moment_s("", NOW_S)
     assert datetime.fromtimestamp(NOW_S, UTC).isoformat() == "2027-01-15T08:10:00+00:00"
-
-
-@pytest.mark.parametrize(
-    ("wei", "shown"),
-    [
-        (0, "0.000000000"),
-        (1, "0.000000000"),
-        (-1, "0.000000000"),
-        (GWEI // 2, "0.000000001"),
-        (-GWEI // 2, "-0.000000001"),
-        (12 * ETHER + 3 * GWEI, "12.000000003"),
-        (-ETHER, "-1.000000000"),
-    ],
-)
-def test_rounded(wei: int, shown: str) -> None:
-    assert show_rounded(wei) == shown

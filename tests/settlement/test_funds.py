@@ -145,3 +145,22 @@ async def test_runway__by_the_newest_posts(world: World) -> None:
     together = projected(settlement)
     assert together.result_wei < alone / 4  # twenty share what is fixed
     assert together.runway_results == together.balance_wei // together.result_wei
+
+
+async def test_callbacks_wait_too__and_say_why(world: World) -> None:
+    diary = await world.new_diary()
+    request_id = await world.ask_by(diary)
+    await world.compute([request_id])
+    settlement = watched(world)
+    await tick(world, settlement, 2)  # posted; the call follows once it is confirmed
+    settlement.status.callbacks_owed = 1
+    await hold(world, settlement, STOP - 1)
+    await tick(world, settlement, 4)
+    assert settlement.status.delivering == (
+        "None of 1 callback owed is made: the poster's balance is kept for what is under way."
+    )
+    assert await world.answer_of(diary, request_id) == b""
+    await world.set_balance(ETHER)
+    await tick(world, settlement, 6)
+    assert settlement.status.delivering == ""
+    assert await world.answer_of(diary, request_id) == f"answer {request_id}".encode()

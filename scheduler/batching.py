@@ -91,7 +91,9 @@ class _Posting:
         reached_wei = base_fee_bound(block.base_fee_wei, rises) + rules.priority_fee_wei
         # The calls come after the post, at what gas costs by then.
         later_gas = sum(result.later_gas for result in results)
-        break_even_wei = revenue_wei // (self.packing.gas_of(results) + later_gas)
+        data_wei = self.packing.data_wei(results) + sum(r.later_data_wei for r in results)
+        left_wei = max(revenue_wei - data_wei, 0)
+        break_even_wei = left_wei // (self.packing.gas_of(results) + later_gas)
         return min(reached_wei, break_even_wei, rules.max_fee_per_gas_wei)
 
 
@@ -144,6 +146,7 @@ def _posting(snapshot: PostingSnapshot) -> _Posting:
             price_wei,
             max_gas=min(rules.max_gas, block.gas_limit, MAX_TRANSACTION_GAS),
             max_results=rules.max_results,
+            data_fee=snapshot.data_fee,
         ),
         now_s,
         urgent_until_s=max(now_s + rules.guard_s, next_block_s) + interval_s,

@@ -19,6 +19,17 @@ INTRINSIC_GAS = 21_000
 MAX_TRANSACTION_GAS = 16_777_216
 """No chain since Fusaka takes a transaction with more (EIP-7825)."""
 
+_FLOOR_GAS_PER_TOKEN = 10
+_TOKENS_PER_NONZERO_BYTE = 4
+
+
+def calldata_floor(calldata: bytes) -> int:
+    """The least gas limit with which a transaction with this calldata is valid, and the least gas
+    that it takes (EIP-7623)."""
+    zeros = calldata.count(0)
+    tokens = zeros + _TOKENS_PER_NONZERO_BYTE * (len(calldata) - zeros)
+    return INTRINSIC_GAS + _FLOOR_GAS_PER_TOKEN * tokens
+
 
 def next_base_fee(base_fee_wei: int, gas_used: int, gas_limit: int) -> int:
     """The base fee of the block after one with these figures, in wei per gas; exact.

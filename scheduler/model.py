@@ -153,6 +153,27 @@ class GasModel:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFee:
+    """What a post costs beside its gas, in wei: rollups take a fee for its bytes.
+
+    `fixed_wei + per_group_wei * groups + per_result_wei * results + per_gas_wei * gas`
+    """
+
+    fixed_wei: int = 0
+    per_group_wei: int = 0
+    per_result_wei: int = 0
+    per_gas_wei: int = 0
+
+    def of(self, groups: int, results: int, gas: int) -> int:
+        """Of a post with so many groups and results that takes so much gas."""
+        content_wei = self.per_group_wei * groups + self.per_result_wei * results
+        return self.fixed_wei + content_wei + self.per_gas_wei * gas
+
+
+NO_DATA_FEE = DataFee()
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What the operator settles in the configuration."""
 
@@ -306,6 +327,8 @@ class ReadyResult:
     delivery: DeliveryKind = DeliveryKind.EVENT
     later_gas: int = 0
     """What posting it makes the operator spend in another transaction: the call of a contract."""
+    later_data_wei: int = 0
+    """What that transaction costs beside its gas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +362,7 @@ class PostingSnapshot:
     """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
     recent_base_fees_wei: tuple[int, ...] = ()
     """Base fees of the blocks up to the head, oldest first; empty = no forecast of the next."""
+    data_fee: DataFee = NO_DATA_FEE
 
 
 class PostReason(StrEnum):

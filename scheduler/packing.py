@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.model import DeliveryKind, GasModel, ReadyResult, RequestKey, WorkerId
+from scheduler.model import (
+    NO_DATA_FEE,
+    DataFee,
+    DeliveryKind,
+    GasModel,
+    ReadyResult,
+    RequestKey,
+    WorkerId,
+)
 
 
 class Sorted(NamedTuple):
@@ -29,6 +37,7 @@ class Packing:
     """Of a unit of gas."""
     max_gas: int
     max_results: int
+    data_fee: DataFee = NO_DATA_FEE
 
     def gas_of(self, results: Sequence[ReadyResult]) -> int:
         """Of a transaction that posts these."""
@@ -41,16 +50,22 @@ class Packing:
 
     def cost_wei(self, results: Sequence[ReadyResult]) -> int:
         """Of a transaction that posts these."""
-        return self.gas_of(results) * self.price_wei
+        return self.gas_of(results) * self.price_wei + self.data_wei(results)
+
+    def data_wei(self, results: Sequence[ReadyResult]) -> int:
+        """What of that is not for gas."""
+        groups = len({result.worker for result in results})
+        return self.data_fee.of(groups, len(results), self.gas_of(results))
 
     def later_wei(self, results: Iterable[ReadyResult]) -> int:
         """Of the calls of contracts that posting these leads to."""
-        return sum(result.later_gas for result in results) * self.price_wei
+        return sum(r.later_gas * self.price_wei + r.later_data_wei for r in results)
 
     def surplus_wei(self, result: ReadyResult) -> int:
         """What a result earns beyond the gas that it adds to a batch with its worker in it."""
-        added_gas = self.gas.of_result(result.delivery) + result.later_gas
-        return result.revenue_wei - added_gas * self.price_wei
+        own_gas = self.gas.of_result(result.delivery)
+        data_wei = self.data_fee.per_result_wei + self.data_fee.per_gas_wei * own_gas
+        return result.revenue_wei - own_gas * self.price_wei - data_wei - self.later_wei([result])
 
     def pays(self, results: Sequence[ReadyResult]) -> bool:
         """Whether a transaction that posts these earns its gas, and that of what follows."""
@@ -81,7 +96,8 @@ class Packing:
 
     def losing_workers(self, results: Iterable[ReadyResult]) -> set[WorkerId]:
         """The workers whose results do not even pay for their own group in a batch."""
-        group_wei = self.gas.per_group_gas * self.price_wei
+        data_fee, group_gas = self.data_fee, self.gas.per_group_gas
+        group_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
         surplus_wei: dict[WorkerId, int] = {}
         for result in results:
             so_far_wei = surplus_wei.get(result.worker, 0)

@@ -31,7 +31,7 @@ class Worth:
     delay_wei: int
     """What the results' delay has cost so far."""
     fixed_wei: int
-    """Of a transaction's fixed gas."""
+    """What a transaction costs however much is in it."""
     next_block_wei: int
     """What one more block costs: its delay, less what gas is expected to get cheaper."""
     fall_wei: int
@@ -76,10 +76,12 @@ def weigh(
     if snapshot.recent_base_fees_wei:
         fees_wei = (*snapshot.recent_base_fees_wei, base_fee_wei)
         fall_wei = (base_fee_wei - expected_base_fee(fees_wei, block.gas_limit)) * gas
+    fixed_gas, data_fee = snapshot.gas.fixed_gas, snapshot.data_fee
     block_wei = len(results) * block_ms * rules.delay_price_wei_per_s // 1000
     return Worth(
         delay_wei=sum(ages_ms) * rules.delay_price_wei_per_s // 1000,
-        fixed_wei=snapshot.gas.fixed_gas * (base_fee_wei + rules.priority_fee_wei),
+        fixed_wei=fixed_gas * (base_fee_wei + rules.priority_fee_wei + data_fee.per_gas_wei)
+        + data_fee.fixed_wei,
         next_block_wei=block_wei - fall_wei,
         fall_wei=fall_wei,
         age_ms=max(ages_ms),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from indexer.rpc.types import RpcError
+
 
 class SendError(StrEnum):
     """Why a transaction was not taken. Only ALREADY_KNOWN is a success."""
@@ -57,6 +59,13 @@ _FRAGMENTS: tuple[tuple[str, SendError], ...] = (
 )
 _NOT_KNOWN = "unknown transaction"
 
+_REVERT_CODE = 3
+_REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")
+
+_LACKING_CODES = frozenset({-32601, -32004})
+"""Method not found (JSON-RPC 2.0), method not supported (EIP-1474)."""
+_LACKING_WORDS = ("not found", "not supported", "unsupported", "does not exist", "not available")
+
 
 def classify(message: str) -> SendError:
     """Reads an error message of any client. What is in no row is UNKNOWN: never guessed."""
@@ -65,3 +74,17 @@ def classify(message: str) -> SendError:
         if fragment in text:
             return meaning
     return SendError.UNKNOWN
+
+
+def is_revert(error: RpcError) -> bool:
+    """Whether a call failed in the chain's own eyes, and not in the endpoint's."""
+    text = error.message.lower()
+    return error.code == _REVERT_CODE or any(word in text for word in _REVERT_WORDS)
+
+
+def lacks_method(error: RpcError) -> bool:
+    """Whether the endpoint does not have the method at all."""
+    text = error.message.lower()
+    return error.code in _LACKING_CODES or (
+        "method" in text and any(word in text for word in _LACKING_WORDS)
+    )

@@ -17,9 +17,10 @@ DAY_S = 86_400
 # By receipts what is mined, at the dearest what is under way. Refunds have a budget of their own.
 _SPENT = """
     SELECT coalesce(sum(cost), 0) FROM (
-        SELECT CASE WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei
+        SELECT CASE WHEN a.gas_used IS NOT NULL
+                    THEN a.gas_used * a.effective_gas_price_wei + a.data_fee_wei
                     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')
-                    THEN a.gas_limit * a.max_fee_wei ELSE 0 END AS cost
+                    THEN a.gas_limit * a.max_fee_wei + a.data_fee_wei ELSE 0 END AS cost
         FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id
         WHERE i.kind IN ('post', 'deliver')
           AND i.created_at >= now() - $1 * interval '1 second'

@@ -15,8 +15,9 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.decisions import SELECT_DECISION, leaf_of
-from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas, fits
+from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas, fits
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
@@ -73,13 +74,19 @@ class DecisionsToAnchor:
 
 
 async def load_ready(
-    pool: Pool, head: BlockRef, settings: SettlementSettings, *, max_gas: int
+    pool: Pool,
+    head: BlockRef,
+    settings: SettlementSettings,
+    *,
+    max_gas: int,
+    data: DataPrice = NO_DATA_PRICE,
 ) -> list[StoredResult]:
     """All that the contract would take now, nearest deadlines first, then what came first.
 
     That is: of workers that are enabled and staked, and not given up. A request can have several.
     One that failed in a transaction before travels alone, so that it can spoil no other. `max_gas`
-    is what a transaction has at most, the one that calls a contract too.
+    is what a transaction has at most, the one that calls a contract too; `data` is what that one
+    costs beside its gas.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
@@ -109,6 +116,8 @@ async def load_ready(
         commitment: Commitment = row["commitment"]
         callback = (row["callback_gas_limit"], row["content_bytes"])
         to_contract = row["delivery"] == Delivery.CALLBACK
+        later_gas = DELIVER_GAS + claim_gas(*callback) if to_contract else 0
+        later_bytes = claim_bytes(row["content_bytes"])
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
@@ -118,7 +127,8 @@ async def load_ready(
             computed_at_s=row["computed_at_s"],
             batchable=row["batchable"] and not row["suspect"],
             delivery=DeliveryKind[Delivery(row["delivery"]).name],
-            later_gas=DELIVER_GAS + claim_gas(*callback) if to_contract else 0,
+            later_gas=later_gas,
+            later_data_wei=data.of(later_bytes, later_gas) if to_contract else 0,
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)

@@ -16,6 +16,7 @@ from indexer.types import Address
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery, RequestParams
 from inferd.protocol.result import digest_of
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.delivery_gas import (
     CLAIM_BYTES_SQL,
     CLAIM_GAS_SQL,
@@ -68,7 +69,8 @@ _OWED = f"""
 _PART = f"""
     WITH part AS MATERIALIZED (
         SELECT *, {DELIVER_GAS} + gas <= $4 AND claim_bytes <= {MAX_DELIVER_BYTES} AS fits,
-               ({DELIVER_GAS} + gas) * $5::numeric <= earned_wei AS pays
+               ({DELIVER_GAS} + gas) * $5::numeric + $10::numeric + claim_bytes * $11::numeric
+               <= earned_wei AS pays
         {_OWED}
         WHERE (settled_block, id) > ($6, $7) ORDER BY settled_block, id LIMIT $8
     ), counted AS (
@@ -126,6 +128,7 @@ class Limits:
     price_wei: int
     """Of one gas, in the next block."""
     max_callbacks: int
+    data: DataPrice = NO_DATA_PRICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +180,16 @@ async def load_owed(
     so that what cannot be called hides nothing that can.
     """
     own = list(settings.own_accounts)
-    terms = (settings.poster_bps, own, list(FAULTS), limits.max_gas, limits.price_wei)
+    data = limits.data
+    price_wei = limits.price_wei + data.per_gas_wei
+    terms = (settings.poster_bps, own, list(FAULTS), limits.max_gas, price_wei)
     found: list[Owed] = []
     waiting, after, seen = Waiting(), (-1, -1), part
     async with pool.acquire() as connection:
         while seen == part and len(found) < limit:
-            rows = await connection.fetch(_PART, *terms, *after, part, limit - len(found))
+            rows = await connection.fetch(
+                _PART, *terms, *after, part, limit - len(found), data.fixed_wei, data.per_byte_wei
+            )
             numbers = rows[0]
             seen = numbers["owed"]
             waiting = Waiting(

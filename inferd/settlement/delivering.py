@@ -51,13 +51,14 @@ class Deliverer:
     async def deliver(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
         settings, number = self._settings, sight.head.number
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, settings.fee_caps())
+        fees = first_fees(sight.market, settings.fee_caps())
         max_gas = gas_cap(settings.max_gas, sight)
         limits = Limits(
             max_gas=max_gas,
             free_gas=sight.free_wei // fees.max_fee_wei if fees and fees.max_fee_wei else max_gas,
             price_wei=sight.next_base_fee_wei + (fees.priority_fee_wei if fees else 0),
             max_callbacks=_MOST_CALLBACKS,
+            data=sight.data,
         )
         found, waiting = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._status.callbacks_owed = waiting.owed
@@ -94,6 +95,7 @@ class Deliverer:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
+            gas += await self._launcher.unestimated_gas(call, sight)
             if await self._launcher.passes(call, gas, sight):
                 return await self._launcher.launch(
                     _draft(callbacks, call, gas, fees, sight), fees, sight
@@ -132,7 +134,8 @@ def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sigh
         reason="owed",
         inputs={
             "callbacks": len(callbacks),
-            "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei),
+            "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei)
+            + sight.data.of(len(call.calldata), gas),
             "earned_wei": sum(callback.owed.earned_wei for callback in callbacks),
         },
     )

@@ -11,7 +11,7 @@ import structlog
 from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
 from inferd.settlement.batch import SignGroup, load_gas_model
-from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, look
+from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight, look
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.gaps import GapFiller
@@ -21,6 +21,7 @@ from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
 from inferd.settlement.records import Attempt
 from inferd.settlement.refunding import Refunder
+from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender, pause_of
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.signing import Signing
@@ -56,6 +57,7 @@ class Settlement:
         self._contracts = contracts
         self._fence = fence
         self._outbox = self._outbox_of(signer.address)
+        self._rollup = Rollup(rpc, contracts.chain_id)
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
         launcher = Launcher(
@@ -67,10 +69,19 @@ class Settlement:
             contracts,
             self.status,
             settings.max_gas,
+            self._rollup,
         )
         self._gaps = GapFiller(self._outbox, sender, launcher, settings)
         self._follower = Follower(
-            rpc, db, self._outbox, sender, launcher, contracts, settings, self.status
+            rpc,
+            db,
+            self._outbox,
+            sender,
+            launcher,
+            contracts,
+            settings,
+            self.status,
+            self._rollup,
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
         self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
@@ -105,9 +116,9 @@ class Settlement:
 
     async def _step(self, head: BlockRef) -> None:
         settings = self._settings
-        sight = await look(self._rpc, self._pool, self._address, head, settings.confirmations)
+        sight = await self._look(self._address, head)
         self.status.balance_wei = sight.balance_wei
-        self.status.tip_wei = sight.tip_wei
+        self.status.tip_wei = sight.market.tip_wei
         await self._follow_former_keys(head)
         live = await self._outbox.live()
         if await self._gaps.fill(live, sight):
@@ -137,7 +148,6 @@ class Settlement:
 
         Its troubles hold up nothing of the present key: they are no reason to say it paused.
         """
-        confirmations = self._settings.confirmations
         for address in await self._outbox.other_senders():
             if address not in self._former:
                 outbox = self._outbox_of(address)
@@ -151,13 +161,26 @@ class Settlement:
                     self._contracts,
                     self._settings,
                     self.status,
+                    self._rollup,
                 )
                 self._former[address] = outbox, follower
             outbox, follower = self._former[address]
-            sight = await look(self._rpc, self._pool, address, head, confirmations)
+            sight = await self._look(address, head)
             await follower.follow(await outbox.live(), sight)
         self.status.noticed = None
         self.status.last_error = None
+
+    async def _look(self, sender: Address, head: BlockRef) -> Sight:
+        settings = self._settings
+        return await look(
+            self._rpc,
+            self._pool,
+            sender,
+            head,
+            settings.confirmations,
+            self._rollup,
+            settings.max_priority_fee_wei,
+        )
 
     def _say_why(self, attempt: Attempt) -> None:
         """Nothing passes these bytes: the operator must see what is in their way."""

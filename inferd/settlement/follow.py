@@ -27,6 +27,7 @@ from inferd.settlement.receipts import (
     ran_out_of_gas,
 )
 from inferd.settlement.records import Attempt, Intent, Payload
+from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.state import (
@@ -75,6 +76,7 @@ class Follower:
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
+        rollup: Rollup,
     ) -> None:
         self._rpc = rpc
         self._pool = pool
@@ -84,6 +86,7 @@ class Follower:
         self._contracts = contracts
         self._settings = settings
         self._status = status
+        self._rollup = rollup
         self._last_nonce = 0
 
     async def follow(self, intents: Sequence[Intent], sight: Sight) -> list[Intent]:
@@ -136,7 +139,8 @@ class Follower:
                     evidence.known.add(tx_hash)
             case Act.MARK_MINED, bytes(tx_hash):
                 receipt = evidence.receipts[tx_hash]
-                await self._outbox.mark_mined(intent.id, receipt)
+                data_fee_wei = await self._rollup.paid_beside_gas(receipt)
+                await self._outbox.mark_mined(intent.id, receipt, data_fee_wei)
                 log.info("mined", tx_hash="0x" + tx_hash.hex(), block=receipt.block_number)
             case ((Act.CONFIRM | Act.FAIL), bytes(tx_hash)):
                 receipt = evidence.receipts[tx_hash]
@@ -147,7 +151,7 @@ class Follower:
                 log.warning("unmined_by_reorg")
             case ((Act.SIGN | Act.BUMP | Act.CANCEL), _):
                 try:
-                    return await self._sign(intent, action.act, evidence, fees)
+                    return await self._sign(intent, action.act, evidence, fees, sight)
                 except SignerTrouble as error:
                     self._status.noticed = PausedReason.SIGNER_UNAVAILABLE
                     self._status.last_error = error.message
@@ -164,13 +168,15 @@ class Follower:
                 return False
         return True
 
-    async def _sign(self, intent: Intent, act: Act, evidence: _Evidence, fees: Fees | None) -> bool:
+    async def _sign(
+        self, intent: Intent, act: Act, evidence: _Evidence, fees: Fees | None, sight: Sight
+    ) -> bool:
         """Whether there is a new transaction of the intent, signed and stored."""
         if self._launcher is None:
             return False
         signing = self._launcher.signing
         if act is Act.SIGN and fees is not None:
-            await signing.first(intent, fees)
+            await signing.first(intent, fees, sight.data)
             return True
         newest = intent.attempts[-1]
         raised = act is Act.BUMP
@@ -186,7 +192,7 @@ class Follower:
             max_fee_wei=offered.max_fee_wei,
             trace_ids=intent.trace_ids,
         )
-        await signing.replacement(intent, payload, offered)
+        await signing.replacement(intent, payload, offered, sight.data)
         return True
 
     async def _evidence(self, intent: Intent, sight: Sight, *, reachable: bool) -> _Evidence:
@@ -250,9 +256,9 @@ class Follower:
             blocks_none = intent.nonce == self._last_nonce
             if most_wei is not None and blocks_none and intent.has_effect(newest):
                 caps = replace(caps, max_fee_wei=min(caps.max_fee_wei, most_wei))
-            return replacement_fees(newest.fees, sight.next_base_fee_wei, sight.tip_wei, caps)
+            return replacement_fees(newest.fees, sight.market, caps)
         caps = settings.refund_fee_caps() if intent.kind == "refund" else settings.fee_caps()
-        return first_fees(sight.next_base_fee_wei, sight.tip_wei, caps)
+        return first_fees(sight.market, caps)
 
     def _observation(
         self, intent: Intent, evidence: _Evidence, fees: Fees | None, sight: Sight
@@ -262,13 +268,18 @@ class Follower:
         next_gas = newest.gas_limit if newest is not None else intent.gas_limit
         if evidence.signer_away:
             fees = None
-        next_pays = fees is not None and fees.max_fee_wei * next_gas <= free_wei
+        next_data_wei = sight.data.reserve(len(intent.calldata), next_gas)
+        next_pays = fees is not None and fees.max_fee_wei * next_gas + next_data_wei <= free_wei
+        priced_out = newest is not None and newest.fees.max_fee_wei < sight.next_base_fee_wei
+        not_taken = newest is not None and newest.error is not None
         can_cancel = False
         if newest is not None and evidence.noop is not None and not evidence.signer_away:
             offered = _cancelling_fees(fees, newest)
+            noop = evidence.noop
+            noop_data_wei = sight.data.reserve(len(noop.calldata), noop.gas_limit)
             can_cancel = (
-                evidence.noop.calldata not in newest.raw
-                and offered.max_fee_wei * evidence.noop.gas_limit <= free_wei
+                noop.calldata not in newest.raw
+                and offered.max_fee_wei * noop.gas_limit + noop_data_wei <= free_wei
             )
         overdue = {
             attempt.hash
@@ -297,9 +308,9 @@ class Follower:
             hopeless=newest is not None and newest.hash == evidence.hopeless,
             wanted=evidence.wanted,
             reachable=evidence.reachable,
-            priced_out=newest is not None and newest.fees.max_fee_wei < sight.next_base_fee_wei,
+            priced_out=priced_out,
             can_sign=evidence.wanted and next_pays,
-            can_bump=next_pays,
+            can_bump=next_pays and (sight.replaces or priced_out or not_taken),
             can_pay=newest is not None and newest.max_cost_wei <= free_wei,
             can_cancel=can_cancel,
             has_key=self._launcher is not None,
@@ -308,8 +319,9 @@ class Follower:
     async def _close_mined(
         self, intent: Intent, receipt: Receipt, sight: Sight, *, wanted: bool
     ) -> None:
-        self._status.gas_spent_wei += receipt.gas_used * receipt.effective_gas_price_wei
         mined = _attempt(intent, receipt.tx_hash)
+        gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
+        self._status.gas_spent_wei += gas_wei + mined.data_fee_wei
         if not intent.has_effect(mined):
             refused = wanted and SendError.UNKNOWN in {a.refusal for a in intent.attempts}
             outcome = REFUSED if refused else NOT_WANTED

@@ -97,7 +97,7 @@ class GapFiller:
         return age >= self._settings.resend_after_blocks
 
     async def _fill_hole(self, nonce: int, sight: Sight) -> bool:
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
+        fees = first_fees(sight.market, self._settings.fee_caps())
         noop = await self._launcher.noop(sight)
         if fees is None or noop is None:
             return False

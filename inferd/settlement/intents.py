@@ -129,6 +129,7 @@ async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) ->
                 raw=row["raw"],
                 state=AttemptState(row["state"]),
                 error=row["error"],
+                data_fee_wei=int(row["data_fee_wei"]),
             )
         )
     return [

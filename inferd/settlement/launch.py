@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from eth_abi.exceptions import DecodingError
 
 from indexer.rpc import RpcError, RpcMalformed
+from indexer.rpc.refusals import is_revert
 from indexer.types import ZERO_HASH, Address, Contracts
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.fees import Fees
 from inferd.settlement.outbox import AlreadyLive, Outbox
 from inferd.settlement.records import Draft, Payload
+from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
-from scheduler.gas import MAX_TRANSACTION_GAS
+from scheduler.gas import MAX_TRANSACTION_GAS, calldata_floor
 
-_REVERT_CODE = 3
-_REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")
 _GAS_NUMERATOR, _GAS_DENOMINATOR = 6, 5
 _FRESH_SLOT_GAS = 17_100
 """What it costs more to write a slot that holds zero than one that does not."""
@@ -50,6 +50,7 @@ class Launcher:
         contracts: Contracts,
         status: SettlementStatus,
         max_gas: int,
+        rollup: Rollup,
     ) -> None:
         self.signing = signing
         self._rpc = rpc
@@ -59,6 +60,7 @@ class Launcher:
         self._contracts = contracts
         self._status = status
         self._max_gas = max_gas
+        self._rollup = rollup
 
     async def simulate(self, call: Call, sight: Sight) -> int:
         """How many items the call would settle, refund or deliver at the head; 0 where it reverts.
@@ -113,6 +115,11 @@ class Launcher:
                 return None
             raise
 
+    async def unestimated_gas(self, call: Call, sight: Sight) -> int:
+        """What a gas limit that is no estimate needs besides, where the chain takes gas for the
+        call's bytes. Raises RPC_TROUBLE."""
+        return await self._rollup.l1_gas(call.target, call.calldata, sight.head)
+
     async def noop(self, sight: Sight) -> Payload | None:
         """An empty post: it takes a nonce, and has no other effect. Raises RPC_TROUBLE."""
         calldata = calls.post([], ZERO_HASH)
@@ -120,7 +127,9 @@ class Launcher:
         estimate = await self.estimate(call)
         if estimate is None:
             return None
-        limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
+        limit = gas_limit(
+            estimate, estimate, gas_cap(self._max_gas, sight), floor=calldata_floor(calldata)
+        )
         return Payload(call.target, calldata, limit)
 
     async def launch(
@@ -134,7 +143,8 @@ class Launcher:
         times = min(await self._outbox.times_out_of_gas(draft.items), _MOST_DOUBLINGS)
         limit = min(draft.gas_limit << times, gas_cap(self._max_gas, sight))
         draft = dataclasses.replace(draft, gas_limit=limit)
-        cost_wei = draft.gas_limit * fees.max_fee_wei
+        data_wei = sight.data.reserve(len(draft.calldata), draft.gas_limit)
+        cost_wei = draft.gas_limit * fees.max_fee_wei + data_wei
         if cost_wei > sight.free_wei:
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
             return False
@@ -144,19 +154,20 @@ class Launcher:
             self._status.last_error = str(error)
             return False
         intent = await self._outbox.load(intent_id)
-        intent = await self.signing.first(intent, fees, hole=hole)
+        intent = await self.signing.first(intent, fees, sight.data, hole=hole)
         sight.free_wei -= cost_wei
         return await self._sender.send(intent, intent.attempts[-1], sight)
 
 
-def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0) -> int:
-    """A fifth more than the estimate, at least what such calls took so far, at most the cap.
+def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0, floor: int = 0) -> int:
+    """A fifth more than the estimate, at least what such calls took so far and what no node takes
+    less for (`scheduler.gas.calldata_floor`), at most the cap.
 
     Of `slots`, each may hold something when the estimate is made and nothing in the block: an owner
     withdrew its credit, or a reorganisation took the transaction that wrote it.
     """
     fifth_more = -(-estimate * _GAS_NUMERATOR // _GAS_DENOMINATOR)
-    return min(max(fifth_more, estimate + slots * _FRESH_SLOT_GAS, expected), cap)
+    return min(max(fifth_more, estimate + slots * _FRESH_SLOT_GAS, expected, floor), cap)
 
 
 def fresh_slots(accounts: int, request_ids: Iterable[int]) -> int:
@@ -167,9 +178,3 @@ def fresh_slots(accounts: int, request_ids: Iterable[int]) -> int:
 def gas_cap(max_gas: int, sight: Sight) -> int:
     """The most gas a transaction may have: by the operator, the protocol and the block."""
     return min(max_gas, MAX_TRANSACTION_GAS, sight.head.gas_limit)
-
-
-def is_revert(error: RpcError) -> bool:
-    """Whether the call failed, and not the endpoint."""
-    text = error.message.lower()
-    return error.code == _REVERT_CODE or any(word in text for word in _REVERT_WORDS)

@@ -94,6 +94,7 @@ class Outbox(IntentReader):
         sign: Callable[[int], Awaitable[SignedTx]],
         *,
         gas_limit: int,
+        data_fee_wei: int = 0,
         hole: int | None = None,
     ) -> None:
         """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
@@ -116,7 +117,9 @@ class Outbox(IntentReader):
             )
             nonce = max(next_nonce, chain_nonce) if hole is None else hole
             signed = await _within(sign(nonce))
-            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+            await self._insert_attempt(
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+            )
             await connection.execute(
                 "UPDATE node.sender SET next_nonce = greatest(next_nonce, $3)"
                 " WHERE chain_id = $1 AND address = $2",
@@ -133,11 +136,20 @@ class Outbox(IntentReader):
                 raise NotPlanned(f"intent {intent_id}")
 
     async def add_replacement(
-        self, intent_id: int, nonce: int, signed: SignedTx, fees: Fees, gas_limit: int
+        self,
+        intent_id: int,
+        nonce: int,
+        signed: SignedTx,
+        fees: Fees,
+        gas_limit: int,
+        *,
+        data_fee_wei: int = 0,
     ) -> None:
         """Stores the bytes of a dearer transaction with the same nonce."""
         async with self._transaction() as connection:
-            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+            await self._insert_attempt(
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+            )
 
     async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
         """The endpoint has it; older attempts of the nonce are replaced by it."""
@@ -167,8 +179,9 @@ class Outbox(IntentReader):
                 plain_text(error)[:500],
             )
 
-    async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
-        """One attempt is in a canonical block; the others of its nonce are not."""
+    async def mark_mined(self, intent_id: int, receipt: Receipt, data_fee_wei: int) -> None:
+        """One attempt is in a canonical block; the others of its nonce are not. `data_fee_wei` is
+        what it cost beside its gas."""
         async with self._transaction() as connection:
             await connection.execute(
                 "UPDATE node.tx_attempt SET state = 'replaced', mined_block = NULL,"
@@ -180,13 +193,14 @@ class Outbox(IntentReader):
             await connection.execute(
                 "UPDATE node.tx_attempt SET state = 'mined', error = NULL, mined_block = $2,"
                 " mined_block_hash = $3, status = $4, gas_used = $5,"
-                " effective_gas_price_wei = $6 WHERE hash = $1",
+                " effective_gas_price_wei = $6, data_fee_wei = $7 WHERE hash = $1",
                 receipt.tx_hash,
                 receipt.block_number,
                 receipt.block_hash,
                 receipt.status,
                 receipt.gas_used,
                 receipt.effective_gas_price_wei,
+                data_fee_wei,
             )
             await connection.execute(
                 "UPDATE node.tx_intent SET state = 'mined' WHERE id = $1", intent_id
@@ -303,11 +317,12 @@ class Outbox(IntentReader):
         signed: SignedTx,
         fees: Fees,
         gas_limit: int,
+        data_fee_wei: int,
     ) -> None:
         await connection.execute(
             "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
-            " priority_fee_wei, gas_limit, raw, state)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'signed')",
+            " priority_fee_wei, gas_limit, raw, data_fee_wei, state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'signed')",
             signed.hash,
             intent_id,
             self._chain_id,
@@ -317,6 +332,7 @@ class Outbox(IntentReader):
             fees.priority_fee_wei,
             gas_limit,
             signed.raw,
+            data_fee_wei,
         )
 
     async def _give_up(self, connection: Connection, intent_id: int, max_failures: int) -> int:

@@ -30,6 +30,7 @@ from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_l
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
+from scheduler.gas import calldata_floor
 from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
 from scheduler.words import count
 
@@ -82,6 +83,7 @@ class Poster:
             sight.head,
             settings,
             max_gas=gas_cap(settings.max_gas, sight),
+            data=sight.data,
         )
         undeliverable = [result for result in found if not result.deliverable]
         found = [result for result in found if result.deliverable]
@@ -138,12 +140,13 @@ class Poster:
         sight: Sight,
         gas: GasModel,
     ) -> _Verdict:
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
+        fees = first_fees(sight.market, self._settings.fee_caps())
         if fees is None:
             self._status.noticed = PausedReason.GAS_PRICE_OVER_CAP
             return _Verdict.STOP
         fees = within(fees, decision.fee_cap_wei)
-        if decision.gas_limit_estimate * fees.max_fee_wei > sight.free_wei:
+        least_data_wei = sight.data.of(0, decision.gas_limit_estimate)
+        if decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei > sight.free_wei:
             # Known before any worker is asked for a signature.
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
             return _Verdict.STOP
@@ -161,7 +164,8 @@ class Poster:
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
-        cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei)
+        data_wei = sight.data.of(len(call.calldata), estimate)
+        cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei) + data_wei
         earned_wei = decision.revenue_wei - decision.later_cost_wei
         if cost_wei > earned_wei:
             # The model was too kind. Held for a block only: prices move, and others may join.
@@ -171,7 +175,9 @@ class Poster:
             return _Verdict.SIFTED
         # At a higher price the calls of contracts that follow from it cost more, too.
         later_gas = sum(result.ready.later_gas for result in chosen)
-        break_even_wei = decision.revenue_wei // (estimate + later_gas)
+        later_data_wei = sum(result.ready.later_data_wei for result in chosen)
+        left_wei = max(decision.revenue_wei - data_wei - later_data_wei, 0)
+        break_even_wei = left_wei // (estimate + later_gas)
         fees = within(fees, break_even_wei)
         # Groups that there are more of than workers, as some of these did not sign for all.
         unsigned = len(groups) - len({result.worker for result in chosen})
@@ -184,6 +190,7 @@ class Poster:
                 decision.gas_limit_estimate + gas.per_group_gas * unsigned,
                 cap,
                 slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
+                floor=calldata_floor(call.calldata),
             ),
             items=tuple(result.outbox_item() for result in chosen),
             reason=decision.reason.value,
@@ -191,6 +198,7 @@ class Poster:
                 **decision.inputs,
                 "estimated_gas": estimate,
                 "cost_wei": cost_wei,
+                "data_fee_wei": data_wei,
                 "revenue_wei": decision.revenue_wei,
                 "later_cost_wei": decision.later_cost_wei,
                 "break_even_wei": break_even_wei,
@@ -240,7 +248,7 @@ class Poster:
         base_fees_wei: tuple[int, ...],
     ) -> PostingSnapshot:
         head = sight.head
-        tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
+        tip_wei = market_tip(sight.market, self._settings.fee_caps())
         rules = self._settings.posting_rules(tip_wei)
         rules = dataclasses.replace(rules, max_results=max_results)
         return PostingSnapshot(
@@ -253,6 +261,7 @@ class Poster:
             rules=rules,
             block_interval_s=block_interval_s,
             recent_base_fees_wei=base_fees_wei,
+            data_fee=sight.data.of_posts(),
         )
 
 

@@ -69,10 +69,12 @@ class Attempt:
     raw: bytes
     state: AttemptState
     error: str | None = None
+    data_fee_wei: int = 0
+    """Beside its gas: by the receipt where it is mined, and what is kept for it before."""
 
     @property
     def max_cost_wei(self) -> int:
-        return self.fees.max_fee_wei * self.gas_limit
+        return self.fees.max_fee_wei * self.gas_limit + self.data_fee_wei
 
     @property
     def refusal(self) -> SendError | None:

@@ -13,6 +13,7 @@ from indexer.database import Pool
 from indexer.types import Address, BlockRef, Hash32
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, params_hash
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.params import params_of
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
@@ -20,6 +21,9 @@ from scheduler.model import GasModel
 
 REFUND_GAS = GasModel(fixed_gas=30_000, per_group_gas=0, per_result_gas=7_000)
 """The least a refund takes, a claim being a result; the node's own estimate has the last word."""
+_CLAIM_BYTES = 96
+_BESIDE_CLAIMS_BYTES = 68
+"""Of the calldata of `refund`."""
 _PPM = 1_000_000
 _MOST_COUNTED = 10_000
 
@@ -51,23 +55,31 @@ class RefundTerms:
     min_fee_ppm: int
     """How much of its share of the gas a fee must be, in millionths."""
     budget_left_wei: int
+    data: DataPrice = NO_DATA_PRICE
 
     @property
     def least_fee_wei(self) -> int:
         """What a fee must be in the best of company."""
-        return self.share_wei(REFUND_GAS.per_result_gas, 1)
+        gas = REFUND_GAS.per_result_gas
+        data_wei = self.data.per_byte_wei * _CLAIM_BYTES + self.data.per_gas_wei * gas
+        return -(-(gas * self.price_wei + data_wei) * self.min_fee_ppm // _PPM)
 
     def unbounded(self) -> RefundTerms:
         """The same without a budget."""
         return replace(self, budget_left_wei=2**256)
 
     def share_wei(self, gas: int, claims: int) -> int:
-        """What each fee must be where so many claims share that gas."""
-        return -(-gas * self.price_wei * self.min_fee_ppm // (claims * _PPM))
+        """What each fee must be where so many claims share a transaction with that gas."""
+        cost_wei = self.cost_wei(gas, claims)
+        return -(-cost_wei * self.min_fee_ppm // (claims * _PPM))
 
-    def most_wei(self, gas: int) -> int:
-        """What that gas can cost before the transaction is replaced."""
-        return gas * self.max_fee_wei
+    def cost_wei(self, gas: int, claims: int) -> int:
+        """Of a transaction with so many claims that takes that gas."""
+        return gas * self.price_wei + self.data.of(_bytes_of(claims), gas)
+
+    def most_wei(self, gas: int, claims: int) -> int:
+        """What it can cost before it is replaced."""
+        return gas * self.max_fee_wei + self.data.reserve(_bytes_of(claims), gas)
 
 
 def worth_refunding(
@@ -81,7 +93,7 @@ def worth_refunding(
     for size in range(len(richest), 0, -1):
         needed = gas.of(1, size)
         worth = richest[size - 1].fee_wei >= terms.share_wei(needed, size)
-        if worth and terms.most_wei(needed) <= terms.budget_left_wei:
+        if worth and terms.most_wei(needed, size) <= terms.budget_left_wei:
             return richest[:size]
     return []
 
@@ -138,9 +150,10 @@ async def spent_today_wei(pool: Pool) -> int:
     async with pool.acquire() as connection:
         spent: int = await connection.fetchval(
             "SELECT coalesce(sum(CASE"
-            "     WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei"
+            "     WHEN a.gas_used IS NOT NULL"
+            "     THEN a.gas_used * a.effective_gas_price_wei + a.data_fee_wei"
             "     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')"
-            "     THEN a.gas_limit * a.max_fee_wei ELSE 0 END), 0)"
+            "     THEN a.gas_limit * a.max_fee_wei + a.data_fee_wei ELSE 0 END), 0)"
             " FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id"
             " WHERE i.kind = 'refund' AND i.created_at >= now() - interval '1 day'"
         )
@@ -150,3 +163,7 @@ async def spent_today_wei(pool: Pool) -> int:
 def refund_calldata(claims: Sequence[Claim]) -> bytes:
     """Calldata of `refund`."""
     return calls.refund([(c.request_id, c.requester, c.params_hash) for c in claims])
+
+
+def _bytes_of(claims: int) -> int:
+    return _BESIDE_CLAIMS_BYTES + _CLAIM_BYTES * claims

@@ -21,6 +21,7 @@ from indexer.rpc.endpoint import Endpoint
 from indexer.rpc.exchange import call_object, parsed, parser
 from indexer.types import Address
 from inferd.chain.keys import BadKey
+from inferd.settlement.encoding import is_dynamic
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.signed_answer import NotWhatWasAsked, checked, raw_of
 
@@ -29,6 +30,8 @@ _TIMEOUT_S = 2.5
 _MAX_ANSWER_BYTES = 1024 * 1024
 _FIRST_REST_S = 1.0
 _MAX_REST_S = 30.0
+_NUMBERS = ("chainId", "nonce", "gas", "value")
+_PRICES = {True: ("maxFeePerGas", "maxPriorityFeePerGas"), False: ("gasPrice",)}
 
 _log = structlog.get_logger("settlement")
 
@@ -124,15 +127,5 @@ def _as_json(transaction: Mapping[str, Any], sender: Address) -> dict[str, str]:
         "from": to_checksum_address(sender),
         "to": to_checksum_address(transaction["to"]),
         "data": encode_hex(transaction["data"]),
-        **{
-            name: hex(transaction[name])
-            for name in (
-                "chainId",
-                "nonce",
-                "gas",
-                "value",
-                "maxFeePerGas",
-                "maxPriorityFeePerGas",
-            )
-        },
+        **{name: hex(transaction[name]) for name in (*_NUMBERS, *_PRICES[is_dynamic(transaction)])},
     }

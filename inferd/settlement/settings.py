@@ -113,7 +113,8 @@ class SettlementStatus:
 
     balance_wei: int | None = None
     tip_wei: int = 0
-    """Priority fee per gas that the endpoint suggests."""
+    """Priority fee per gas that the endpoint suggests; of a chain without a base fee, the whole gas
+    price."""
     in_flight: int = 0
     ready: int = 0
     held: int = 0
@@ -143,7 +144,7 @@ class SettlementStatus:
     abandoned: int = 0
     """Items given up after too many failures."""
     gas_spent_wei: int = 0
-    """By the transactions above, as their receipts say."""
+    """By the transactions above, as their receipts say, with the data fees of a rollup."""
     items_by_outcome: dict[str, int] = field(default_factory=dict)
     """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 

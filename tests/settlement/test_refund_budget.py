@@ -75,9 +75,14 @@ def test_what_it_can_cost_is_within_what_is_left(budget_left_wei: int) -> None:
     claims = [claim(number, ETHER) for number in range(50)]
     offered = terms(budget_left_wei=budget_left_wei)
     chosen = worth_refunding(claims, offered, 50)
-    assert not chosen or offered.most_wei(REFUND_GAS.of(1, len(chosen))) <= budget_left_wei
+    assert (
+        not chosen
+        or offered.most_wei(REFUND_GAS.of(1, len(chosen)), len(chosen)) <= budget_left_wei
+    )
     if len(chosen) < 50:
-        assert offered.most_wei(REFUND_GAS.of(1, len(chosen) + 1)) > budget_left_wei
+        assert (
+            offered.most_wei(REFUND_GAS.of(1, len(chosen) + 1), len(chosen) + 1) > budget_left_wei
+        )
 
 
 async def test_dust_is_left_to_its_owner_and_counted(world: World) -> None:

@@ -68,10 +68,12 @@ class _Posting:
         cost_wei, later_wei = packing.cost_wei(results), packing.later_wei(results)
         revenue_wei = sum(result.revenue_wei for result in results)
         calls = f", and the calls of contracts {eth(later_wei)}" if later_wei else ""
+        data_wei = packing.data_wei(results)
+        of_what = f", {eth(data_wei)} of it for its bytes" if data_wei else " of gas"
         return PostingDecision(
             reason,
             f"{count(len(results), 'result')} of {count(groups, 'worker')}: {why}; the post earns "
-            f"{eth(revenue_wei)} and costs {eth(cost_wei)} of gas{calls}.",
+            f"{eth(revenue_wei)} and costs {eth(cost_wei)}{of_what}{calls}.",
             tuple(results),
             packing.gas_of(results),
             cost_wei,

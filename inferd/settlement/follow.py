@@ -9,7 +9,6 @@ import structlog
 
 from indexer.database import Pool
 from indexer.rpc import Receipt
-from indexer.rpc.refusals import SendError
 from indexer.types import Contracts
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
 from inferd.settlement.fees import Fees, first_fees, replacement_fees
@@ -323,7 +322,8 @@ class Follower:
         gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
         self._status.gas_spent_wei += gas_wei + mined.data_fee_wei
         if not intent.has_effect(mined):
-            refused = wanted and SendError.UNKNOWN in {a.refusal for a in intent.attempts}
+            refusals = [attempt.refusal for attempt in intent.attempts]
+            refused = wanted and any(one is not None and one.may_never_pass for one in refusals)
             outcome = REFUSED if refused else NOT_WANTED
             outcomes = _all(intent, REFUSED) if refused else {}
             await self._close(intent, IntentState.CANCELLED, outcome, outcomes, receipt)

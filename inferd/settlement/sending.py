@@ -19,6 +19,8 @@ _log = structlog.get_logger("settlement")
 
 _PAUSES = {
     SendError.INSUFFICIENT_FUNDS: PausedReason.INSUFFICIENT_FUNDS,
+    SendError.TRY_LATER: PausedReason.TRANSACTION_REFUSED,
+    SendError.INVALID: PausedReason.TRANSACTION_REFUSED,
     SendError.UNKNOWN: PausedReason.TRANSACTION_REFUSED,
     SendError.NONCE_TOO_HIGH: PausedReason.TRANSACTION_REFUSED,
 }
@@ -39,7 +41,7 @@ class _Refusals:
 
     newest_block: int = 0
     unknown_blocks: set[int] = field(default_factory=set)
-    """In which it was refused for a reason that is in no table: it may never pass."""
+    """In which it was refused for a reason that may be one for ever."""
 
 
 class Sender:
@@ -123,5 +125,5 @@ class Sender:
     def _remember_refusal(self, attempt: Attempt, meaning: SendError, sight: Sight) -> None:
         refusals = self._refusals.setdefault(attempt.hash, _Refusals())
         refusals.newest_block = sight.head.number
-        if meaning is SendError.UNKNOWN:
+        if meaning.may_never_pass:
             refusals.unknown_blocks.add(sight.head.number)

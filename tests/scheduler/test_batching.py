@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.batching import decide
 from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
-from scheduler.model import DeliveryKind, GasModel, PostReason
+from scheduler.model import DataFee, DeliveryKind, GasModel, PostReason
 from tests.scheduler.make import (
     GAS,
     GWEI,
@@ -79,6 +79,53 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
             added = snapshot.gas.per_group_gas + sum(_added_gas(snapshot, r) for r in own)
             assert sum(r.revenue_wei for r in own) >= added * price_wei
         assert all(r.revenue_wei >= _added_gas(snapshot, r) * price_wei for r in results)
+
+
+@st.composite
+def data_fees(draw):
+    """Of the order of what gas costs in `postings`."""
+    gwei = st.sampled_from([0, 1_000 * GWEI, 20_000 * GWEI])
+    return DataFee(draw(gwei), draw(gwei), draw(gwei), draw(st.sampled_from([0, 1, GWEI])))
+
+
+@given(postings(), data_fees(), st.integers(0, 3_000 * GWEI))
+@settings(max_examples=400)
+def test_a_fee_for_bytes_is_earned_too(snapshot, data_fee, later_data_wei):
+    ready = tuple(
+        replace(r, later_data_wei=later_data_wei if r.later_gas else 0) for r in snapshot.ready
+    )
+    snapshot = replace(snapshot, ready=ready, data_fee=data_fee)
+    decision = decide(snapshot)
+    if not decision.results:
+        return
+    results, gas = decision.results, decision.gas_limit_estimate
+    price_wei = snapshot.block.base_fee_wei + snapshot.rules.priority_fee_wei
+    bytes_wei = data_fee.of(len({r.worker for r in results}), len(results), gas)
+    later_gas = sum(r.later_gas for r in results)
+    later_bytes_wei = sum(r.later_data_wei for r in results)
+    assert decision.cost_wei == gas * price_wei + bytes_wei
+    assert decision.later_cost_wei == later_gas * price_wei + later_bytes_wei
+    assert decision.revenue_wei >= decision.cost_wei + decision.later_cost_wei
+    at_most_wei = (gas + later_gas) * decision.fee_cap_wei + bytes_wei + later_bytes_wei
+    assert decision.revenue_wei >= at_most_wei
+    assert ("for its bytes" in decision.sentence) is (bytes_wei > 0)
+    if decision.reason is PostReason.NOT_BATCHABLE:
+        return
+    for one in results:
+        own_gas = snapshot.gas.of_result(one.delivery)
+        own_wei = own_gas * (price_wei + data_fee.per_gas_wei) + data_fee.per_result_wei
+        assert one.revenue_wei >= own_wei + one.later_gas * price_wei + one.later_data_wei
+
+
+def test_a_fee_for_a_post_however_small_is_shared_by_waiting():
+    """Of two chains with the same gas, that one waits longer where a post costs more beside it."""
+    results = tuple(ready(n, revenue_wei=RICH, computed_at_s=NOW_S - 60) for n in (1, 2))
+    rules = posting_rules(delay_price_wei_per_s=1_000 * GWEI, guard_s=0.1)
+    snapshot = posting(results, rules=rules)
+    assert decide(snapshot).reason is PostReason.WORTH_IT
+    dear = replace(snapshot, data_fee=DataFee(fixed_wei=100_000 * GWEI))
+    assert decide(dear).reason is PostReason.ACCUMULATING
+    assert decide(dear).inputs["fixed_cost_wei"] == 150_000 * GWEI
 
 
 @given(postings(), st.randoms(use_true_random=False))

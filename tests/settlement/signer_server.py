@@ -58,7 +58,8 @@ class SignerServer:
             for name, value in asked.items()
             if name != "from"
         }
-        transaction["type"] = 2
+        if "gasPrice" not in transaction:
+            transaction["type"] = 2
         if self.lie is not None:
             told = self.lie(transaction)
             if not isinstance(told, dict) or "error" in told or "raw" in told:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferd.settlement.fees import FeeCaps, Fees, Market, first_fees, replacement_fees
+from inferd.settlement.fees import (
+    FeeCaps,
+    Fees,
+    Market,
+    first_fees,
+    market_tip,
+    replacement_fees,
+    within,
+)
 
 GWEI = 10**9
 WEI = st.integers(0, 10**15)
@@ -82,3 +90,36 @@ def test_replacements_end_at_the_cap(old_max: int, base: int, tip: int, limits: 
         if fees is None:
             return
     raise AssertionError("raised for ever")
+
+
+@given(WEI, WEI, WEI, caps())
+def test_a_gas_price_is_a_maximum_and_a_tip_in_one(
+    price: int, old_price: int, cap: int, limits: FeeCaps
+) -> None:
+    market = Market(0, price, dynamic=False)
+    first = first_fees(market, limits)
+    if price > limits.max_fee_wei:
+        assert first is None
+        assert market_tip(market, limits) > limits.max_fee_wei
+    elif first is not None:
+        asked = max(price, limits.min_priority_fee_wei)
+        assert first == Fees(asked, asked, dynamic=False)
+        less = within(first, cap)
+        assert less.max_fee_wei == less.priority_fee_wei == min(asked, cap)
+        assert not less.dynamic
+    raised = replacement_fees(Fees(old_price, old_price), market, limits)
+    if raised is None:
+        return
+    assert raised.max_fee_wei == raised.priority_fee_wei <= limits.max_fee_wei
+    assert raised.max_fee_wei >= price
+    assert raised.max_fee_wei * 8 >= old_price * 9
+    assert raised.max_fee_wei > old_price
+    assert not raised.dynamic
+
+
+def test_a_gas_price_has_no_cap_of_a_tip() -> None:
+    market = Market(0, 50 * GWEI, dynamic=False)
+    limits = FeeCaps(200 * GWEI, 2 * GWEI)
+    assert first_fees(market, limits) == Fees(50 * GWEI, 50 * GWEI, dynamic=False)
+    raised = replacement_fees(Fees(50 * GWEI, 2 * GWEI), market, limits)
+    assert raised == Fees(56_250_000_000, 56_250_000_000, dynamic=False)

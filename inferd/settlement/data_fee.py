@@ -15,7 +15,7 @@ from hashlib import shake_256
 from indexer.types import ZERO_HASH
 from inferd.protocol import calls
 from inferd.protocol.typed_data import CompactSignature
-from scheduler.model import DataFee
+from scheduler.model import DataFee, GasModel
 
 _ITEM_BYTES = 60
 _SIGNATURE_BYTES = 64
@@ -55,6 +55,26 @@ class DataPrice:
 
 
 NO_DATA_PRICE = DataPrice()
+
+
+def as_gas(gas: GasModel, fee: DataFee, price_wei: int) -> GasModel:
+    """A post's gas with its fee counted as gas of that price: for who reckons in gas alone.
+
+    Without a price it is the gas alone.
+    """
+    if price_wei <= 0:
+        return gas
+
+    def with_fee(own_gas: int, fee_wei: int) -> int:
+        return own_gas - (-(fee_wei + fee.per_gas_wei * own_gas) // price_wei)
+
+    return GasModel(
+        fixed_gas=with_fee(gas.fixed_gas, fee.fixed_wei),
+        per_group_gas=with_fee(gas.per_group_gas, fee.per_group_wei),
+        per_result_gas=with_fee(gas.per_result_gas, fee.per_result_wei),
+        per_stored_gas=with_fee(gas.per_stored_gas, 0),
+        per_callback_gas=with_fee(gas.per_callback_gas, 0),
+    )
 
 
 @cache

@@ -12,6 +12,7 @@ from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
 from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight, look
+from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.gaps import GapFiller
@@ -58,6 +59,7 @@ class Settlement:
         self._fence = fence
         self._outbox = self._outbox_of(signer.address)
         self._rollup = Rollup(rpc, contracts.chain_id)
+        self._data, self._price_wei = NO_DATA_PRICE, 0
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
         launcher = Launcher(
@@ -111,14 +113,18 @@ class Settlement:
             self.status.paused_reason = self.status.noticed
 
     async def gas_model(self) -> GasModel:
-        """What a post costs, by the newest of ours; database errors propagate."""
-        return await load_gas_model(self._pool, self._settings)
+        """What a post costs, by the newest of ours, with what it costs beside gas as gas of the
+        price that the last step saw. Database errors propagate."""
+        model = await load_gas_model(self._pool, self._settings)
+        return as_gas(model, self._data.of_posts(), self._price_wei)
 
     async def _step(self, head: BlockRef) -> None:
         settings = self._settings
         sight = await self._look(self._address, head)
         self.status.balance_wei = sight.balance_wei
         self.status.tip_wei = sight.market.tip_wei
+        self._data = sight.data
+        self._price_wei = sight.head.base_fee_wei + sight.market.tip_wei
         await self._follow_former_keys(head)
         live = await self._outbox.live()
         if await self._gaps.fill(live, sight):

@@ -6,6 +6,7 @@ spent, and what is signed already is sent and followed as ever.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -47,10 +48,15 @@ class RemoteSigner:
         *,
         timeout_s: float = _TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`clock` counts seconds. Raises BadRpcUrl."""
+        """`clock` counts seconds; `tls` is for a signer that asks who we are. Raises BadRpcUrl."""
         self._endpoint = Endpoint(
-            url, timeout_s=timeout_s, setting=SETTING, max_answer_bytes=_MAX_ANSWER_BYTES
+            url,
+            timeout_s=timeout_s,
+            setting=SETTING,
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+            tls=tls,
         )
         self._address = address
         self._clock = clock

@@ -138,6 +138,24 @@ async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Pr
     assert (await world.statuses())[request_id] == "fulfilled"
 
 
+async def test_admission_sees_the_fee_as_gas(world: World, prices: Prices) -> None:
+    await prices.set(8_000, scalar=10**6)
+    settlement = world.settlement()
+    plain = await settlement.gas_model()
+    head = await world.index()
+    await settlement.step(head)
+    counted = await settlement.gas_model()
+    price_wei = head.base_fee_wei + settlement.status.tip_wei
+    data = await Rollup(world.rpc, 31337).data_price(head)
+    for groups, results in ((1, 1), (3, 60)):
+        gas = plain.of(groups, results)
+        wei = gas * price_wei + data.of_posts().of(groups, results, gas)
+        assert (
+            0 <= counted.of(groups, results) * price_wei - wei < (2 + groups + results) * price_wei
+        )
+    assert counted.fixed_gas > plain.fixed_gas + 1_000
+
+
 async def test_prices_are_asked_for_once_in_twelve_seconds(world: World, prices: Prices) -> None:
     await prices.set(30, isthmus=False)
     rpc = ScriptedRpc(world.rpc)

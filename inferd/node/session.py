@@ -95,7 +95,8 @@ class Session:
             names=node.crew.names,
             fence=leadership.fence,
             bell=self._round_bell,
-            may_decide=lambda: self.caught_up,
+            # Before the first look of settlement nothing would seem to cost more than its base fee.
+            may_decide=lambda: self.caught_up and self.settlement.knows_prices,
             record_up_to=settings.retention.recorded_requests,
         )
         self.upkeep = Upkeep(
@@ -175,7 +176,10 @@ class Session:
             async with self._db.acquire() as connection:
                 head = await load_cursor(connection)
             if head is not None:
+                knew_prices = self.settlement.knows_prices
                 await self.settlement.step(head)
+                if self.settlement.knows_prices and not knew_prices:
+                    self._round_bell.ring()
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings

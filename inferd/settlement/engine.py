@@ -59,6 +59,8 @@ class Settlement:
         self._fence = fence
         self._outbox = self._outbox_of(signer.address)
         self._rollup = Rollup(rpc, contracts.chain_id)
+        self.knows_prices = False
+        """Whether a step has seen what the chain asks for gas and bytes."""
         self._data, self._price_wei = NO_DATA_PRICE, 0
         sender = Sender(rpc, self._outbox, self.status)
         signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
@@ -123,6 +125,7 @@ class Settlement:
         sight = await self._look(self._address, head)
         self.status.balance_wei = sight.balance_wei
         self.status.tip_wei = sight.market.tip_wei
+        self.knows_prices = True
         self._data = sight.data
         self._price_wei = sight.head.base_fee_wei + sight.market.tip_wei
         await self._follow_former_keys(head)

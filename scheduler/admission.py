@@ -67,7 +67,8 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
 
     # The operator's own workers may be slower, and their results be posted later.
     horizon, own_horizon = cover.horizon(p90_ms), cover.horizon(owned_p90_ms)
-    delivery_gas, batchable = table.delivery_gas[slots], table.batchable[slots]
+    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots])
+    batchable = table.batchable[slots]
     fee_wei = table.fee_wei[slots]
     share = rules.poster_bps / 10_000.0
     pays_any, edge = _pays(fee_wei * share, cover.needs(horizon, delivery_gas, batchable))
@@ -75,7 +76,9 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
     for row in np.flatnonzero((edge | own_edge) & served).tolist():
         request: PendingRequest = table.request[slots[row]]
         need_wei, own_need_wei = (
-            cover.need_wei(int(one[row]), request.delivery_gas, batchable=request.batchable)
+            cover.need_wei(
+                int(one[row]), cover.delivery_gas_of(request), batchable=request.batchable
+            )
             for one in (horizon, own_horizon)
         )
         pays_any[row] = poster_share_wei(request.fee_wei, rules) >= need_wei

@@ -5,6 +5,8 @@
     or          the batch is full (max_results, max_gas, the block's gas limit, EIP-7825)
     or          a result must travel alone: it goes at once, by itself
 
+and before the moment shortly before the next block (`scheduler.gathering`) only for the last three.
+
 When gas is cheap the fixed cost is small and single results go almost at once.
 
 Only results that pay for the gas they add count, in the sum as in the batch (`scheduler.packing`):
@@ -13,9 +15,10 @@ its delivery, and includes the call that the operator makes of a contract afterw
 and without the workers whose results together do not pay for their group, every result added makes
 a batch more profitable; what remains to be checked is the fixed part.
 
-Decisions are made once a block, and what is posted now is mined in the next one. So a result waits
-only while the block after the next is within its deadline, and one whose deadline the next block
-will miss is left out for good: it would be skipped on chain, and its gas wasted.
+Decisions are made once a block, or at once where blocks are near together, and what is posted now
+is mined in the next one. So a result waits only while the block after the next is within its
+deadline, and one whose deadline the next block will miss is left out for good: it would be skipped
+on chain, and its gas wasted.
 
 The gas price is the base fee of the next block, which the head determines exactly, plus the tip. A
 transaction that the next block does not take must not be priced out before the first deadline in
@@ -43,6 +46,8 @@ from scheduler.worth import Worth, weigh
 _MOST_RISES = 60
 """Blocks after which any fee cap is reached: 1.125^60 is more than a thousand."""
 
+_JUST_AFTER_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class _Posting:
@@ -57,9 +62,17 @@ class _Posting:
     too_late: tuple[ReadyResult, ...]
     inputs: dict[str, int | float | str]
 
-    def wait(self, reason: PostReason, sentence: str) -> PostingDecision:
+    def wait(self, reason: PostReason, sentence: str, again_at_s: float = 0.0) -> PostingDecision:
         return PostingDecision(
-            reason, sentence, (), 0, 0, 0, too_late=self.too_late, inputs=self.inputs
+            reason,
+            sentence,
+            (),
+            0,
+            0,
+            0,
+            too_late=self.too_late,
+            again_at_s=again_at_s,
+            inputs=self.inputs,
         )
 
     def post(self, reason: PostReason, why: str, results: Sequence[ReadyResult]) -> PostingDecision:
@@ -68,10 +81,12 @@ class _Posting:
         cost_wei, later_wei = packing.cost_wei(results), packing.later_wei(results)
         revenue_wei = sum(result.revenue_wei for result in results)
         calls = f", and the calls of contracts {eth(later_wei)}" if later_wei else ""
+        data_wei = packing.data_wei(results)
+        of_what = f", {eth(data_wei)} of it for its bytes" if data_wei else " of gas"
         return PostingDecision(
             reason,
             f"{count(len(results), 'result')} of {count(groups, 'worker')}: {why}; the post earns "
-            f"{eth(revenue_wei)} and costs {eth(cost_wei)} of gas{calls}.",
+            f"{eth(revenue_wei)} and costs {eth(cost_wei)}{of_what}{calls}.",
             tuple(results),
             packing.gas_of(results),
             cost_wei,
@@ -79,8 +94,16 @@ class _Posting:
             later_wei,
             self._fee_cap_wei(results, revenue_wei),
             self.too_late,
-            self.inputs,
+            inputs=self.inputs,
         )
+
+    def spare_blocks(self, nearest: ReadyResult) -> int:
+        """For how many blocks a result can wait before it goes whatever gas costs."""
+        interval_s, spare_s = (
+            self.snapshot.block_interval_s,
+            nearest.deadline_s - self.urgent_until_s,
+        )
+        return 1 + int(spare_s / interval_s) if interval_s > 0 and spare_s >= 0 else 0
 
     def _fee_cap_wei(self, results: Sequence[ReadyResult], revenue_wei: int) -> int:
         rules, block = self.snapshot.rules, self.snapshot.block
@@ -91,7 +114,9 @@ class _Posting:
         reached_wei = base_fee_bound(block.base_fee_wei, rises) + rules.priority_fee_wei
         # The calls come after the post, at what gas costs by then.
         later_gas = sum(result.later_gas for result in results)
-        break_even_wei = revenue_wei // (self.packing.gas_of(results) + later_gas)
+        data_wei = self.packing.data_wei(results) + sum(r.later_data_wei for r in results)
+        left_wei = max(revenue_wei - data_wei, 0)
+        break_even_wei = left_wei // (self.packing.gas_of(results) + later_gas)
         return min(reached_wei, break_even_wei, rules.max_fee_per_gas_wei)
 
 
@@ -144,6 +169,7 @@ def _posting(snapshot: PostingSnapshot) -> _Posting:
             price_wei,
             max_gas=min(rules.max_gas, block.gas_limit, MAX_TRANSACTION_GAS),
             max_results=rules.max_results,
+            data_fee=snapshot.data_fee,
         ),
         now_s,
         urgent_until_s=max(now_s + rules.guard_s, next_block_s) + interval_s,
@@ -164,18 +190,22 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
     if not results:
         return posting.wait(PostReason.ACCUMULATING, "No result waits for a shared transaction.")
     urgent = {r for r in results if r.deadline_s < posting.urgent_until_s}
-    worth = weigh(posting.snapshot, results, min(packing.gas_of(results), packing.max_gas), now_s)
     nearest = min(results, key=_by_deadline)
+    gas = min(packing.gas_of(results), packing.max_gas)
+    worth = weigh(posting.snapshot, results, gas, now_s, posting.spare_blocks(nearest))
     posting.inputs["delay_cost_wei"] = worth.delay_wei
     posting.inputs["fixed_cost_wei"] = worth.fixed_wei
     posting.inputs["next_block_cost_wei"] = worth.next_block_wei
     posting.inputs["expected_fall_wei"] = worth.fall_wei
+    posting.inputs["wait_saves_wei"] = worth.wait_saves_wei
     posting.inputs["nearest_deadline_s"] = nearest.deadline_s
 
     if urgent:
         reason = PostReason.DEADLINE_NEAR
         left_s, urgent_s = nearest.deadline_s - now_s, posting.urgent_until_s - now_s
         why = f"a deadline is {left_s:.1f} s away, and what is nearer than {urgent_s:.1f} s goes"
+    elif posting.snapshot.now_s < posting.snapshot.due_at_s and not packing.is_full(results):
+        return _gather(posting, len(results), nearest)
     elif worth.is_worth_it:
         reason, why = PostReason.WORTH_IT, _why_worth_it(worth)
     elif packing.is_full(results):
@@ -209,7 +239,26 @@ def _why_worth_it(worth: Worth) -> str:
     )
 
 
+def _gather(posting: _Posting, results: int, nearest: ReadyResult) -> PostingDecision:
+    snapshot = posting.snapshot
+    guard_ends_s = nearest.deadline_s - snapshot.block_interval_s - snapshot.rules.guard_s
+    urgent_at_s = guard_ends_s + _JUST_AFTER_S
+    return posting.wait(
+        PostReason.GATHERING,
+        f"{count(results, 'result')} wait for others that come before the next block: it is "
+        f"decided {snapshot.due_at_s - snapshot.now_s:.1f} s from now.",
+        min(snapshot.due_at_s, urgent_at_s),
+    )
+
+
 def _accumulate(posting: _Posting, results: int, worth: Worth) -> PostingDecision:
+    if worth.awaits_usual:
+        return posting.wait(
+            PostReason.FEE_FALLING,
+            f"{count(results, 'result')} wait: their gas costs {eth(worth.excess_wei)} more than "
+            "it usually does, and to wait for it to come down is expected to save "
+            f"{eth(worth.wait_saves_wei)} beyond the delay.",
+        )
     so_far = (
         f"{count(results, 'result')} wait: their delay has cost {eth(worth.delay_wei)} of the "
         f"{eth(worth.fixed_wei)} of fixed gas that makes a post worth it"

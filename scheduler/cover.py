@@ -2,14 +2,17 @@
 
     need = ceil(post_wei * margin / results) + ceil(delivery_gas * price_wei * margin)
 
+with delivery_gas what a delivery adds to the post, by the gas model that is fitted to receipts, and
+what it takes later: the call of a contract.
+
 A post of `expected_batch` results is shared among them; it names at most as many workers as there
 are, so at most that many groups. A result that must travel alone bears a whole post. The price is
 today's base fee + tip. The margin covers the base fee's rise until the post, h blocks ahead:
 
     margin(h) = max(gas_margin, min(1.125^h, measured quantile of base fee then / base fee now))
 
-as no block can raise the base fee by more than an eighth (EIP-1559). Without a measurement the
-floor `gas_margin` stands alone.
+as no block can raise the base fee by more than an eighth (EIP-1559); `scheduler.rises` measures the
+quantile. Without a measurement the floor `gas_margin` stands alone.
 
 Float columns sort out what is far from the edge; the rest is compared as integers.
 """
@@ -20,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.kinds import Floats, Ints
-from scheduler.model import Moment, Rules
+from scheduler.model import Moment, PendingRequest, Rules
+from scheduler.pending import DELIVERIES
 
 _PPM = 1_000_000
 _BPS = 10_000
@@ -51,6 +55,10 @@ class Cover:
         self._inclusion_s = rules.inclusion_s
         self.price_wei = moment.block.base_fee_wei + rules.priority_fee_wei
         self.margins_ppm = margins_ppm(rules)
+        self.gas = moment.gas
+        self._delivery_gas = np.array(
+            [moment.gas.of_delivery(delivery) for delivery in DELIVERIES], np.float64
+        )
         self._results = (1, max(1, rules.expected_batch))
         self._post_wei = tuple(
             moment.gas.of(max(1, min(results, workers)), results) * self.price_wei
@@ -61,6 +69,15 @@ class Cover:
             for post_wei, results in zip(self._post_wei, self._results, strict=True)
         ]
         self._shared_float = np.array(self._shared_wei, np.float64)
+
+    def delivery_gas_of(self, request: PendingRequest) -> int:
+        """What the request's delivery takes beyond a share of a post, exactly."""
+        return self.gas.of_delivery(request.delivery) + request.later_gas
+
+    def delivery_gas(self, delivery: NDArray[np.uint8], later_gas: Floats) -> Floats:
+        """The same of columns, as floats."""
+        gas: Floats = self._delivery_gas[delivery] + later_gas
+        return gas
 
     def horizon(self, p90_ms: Floats) -> Ints:
         """The index in `margins_ppm` of results that take so long; any for an infinite time."""

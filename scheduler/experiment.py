@@ -4,9 +4,15 @@
 with the experiment's number: the same request is always in the same arm, and two experiments divide
 the requests independently of each other.
 
-**Merging.** Each arm ranks its own requests. The request at rank k of an arm with share s gets the
-place (k + 1/2) / s, and all are served by place: of any first n places each arm has n * s of them
-to within one, as long as it has requests.
+**Merging.** Each arm ranks its own requests, and the arms take places in turns (`places`). A round
+often has one slot to give, so it is not enough that each arm has its share of many places: the
+turns begin elsewhere in each round, so that each arm is expected to have its share of any number.
+
+**The longest wait.** Turns alone bound no wait: an arm may be out of luck. So the requests at the
+head of an arm that have waited k * W (W = max_wait_s) go before all of other arms that have not, in
+turns among themselves. An arm whose policy orders by bands of age has these at its head. Hence the
+bound of `scheduler.policies.aging` holds for its requests under any split, with A counted over all
+arms: what is ahead of R in another arm has waited as many W as R, so came before t + W.
 
 **Reading the result.** If requests do not divide as the shares say, something loses them on the way
 and no figure can be trusted: Pearson's chi-square test tells, and p < 0.001 is a warning. Where
@@ -25,6 +31,8 @@ from numpy.typing import NDArray
 
 from scheduler.policies.protocol import Floats, Policy
 
+_MERGING = 2
+"""Changes with the order in which arms take turns."""
 RATIO_ALARM = 0.001
 """Below this probability the division of requests is not what the shares say."""
 _Z95 = 1.959963984540054
@@ -46,9 +54,14 @@ class Split:
 
     @property
     def version(self) -> str:
-        """With the number of the experiment, on which the arms depend."""
+        """With the number of the experiment, on which the arms depend, and how they are merged."""
         versions = ",".join(policy.version for policy in self.policies)
-        return f"{versions}#{self.experiment}"
+        return f"{versions}#{self.experiment}/{_MERGING}"
+
+    @staticmethod
+    def experiment_of(number: str) -> int:
+        """From what stands behind the `#` of a version. Raises ValueError."""
+        return int(number.partition("/")[0])
 
 
 def commitment_bytes(commitments: Sequence[bytes]) -> NDArray[np.uint8]:
@@ -76,11 +89,35 @@ def arm_of(commitment: bytes, experiment: int, shares: Sequence[int]) -> int:
     return int(arms_of(commitment_bytes([commitment]), experiment, shares)[0])
 
 
-def places(rank: NDArray[np.intp], arm: NDArray[np.intp], shares: Sequence[int]) -> Floats:
-    """Where each request is served, from its rank within its arm; least first."""
-    weights = np.asarray(shares, dtype=np.float64) / sum(shares)
-    places_: Floats = (rank + 0.5) / weights[arm]
-    return places_
+def turns(experiment: int, arms: int, block_number: int, now_s: float) -> Floats:
+    """Where a round's turns begin: a number in [0, 1) for each arm but the last.
+
+    By a hash, so that no pattern of blocks or of free slots can favour an arm.
+    """
+    when = np.array([block_number & _MASK, round(now_s * 1000) & _MASK], np.uint64)
+    word = _mix(_mix(np.uint64(_salt(experiment)) ^ when[:1]) ^ when[1:])
+    words = _mix(word ^ np.arange(arms - 1, dtype=np.uint64))
+    beginnings: Floats = (words >> np.uint64(11)) / 2.0**53
+    return beginnings
+
+
+def places(
+    rank: NDArray[np.intp], arm: NDArray[np.intp], shares: Sequence[int], begin: Floats
+) -> Floats:
+    """Where each request is served, from its rank within its arm; least first.
+
+    Systematic sampling (Madow 1949). Of two arms with shares s and 1 - s the first has
+    floor(n * s + b) of the first n places, for a beginning b in [0, 1): n * s to within one, and
+    n * s in the mean over b. More arms are the first one against all others, and so on.
+    """
+    last = len(shares) - 1
+    place = rank.astype(np.float64)
+    for one in range(last - 1, -1, -1):
+        share, start = shares[one] / sum(shares[one:]), float(begin[one])
+        ours, later = arm == one, arm > one
+        place[ours] = np.ceil((rank[ours] + 1.0 - start) / share) - 1.0
+        place[later] = np.floor((place[later] + start) / (1.0 - share))
+    return place
 
 
 def _salt(experiment: int) -> int:

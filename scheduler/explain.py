@@ -58,10 +58,11 @@ def _no_available_worker(of: Numbers) -> str:
 def _gas_too_dear(of: Numbers) -> str:
     delivery = " and its delivery" if of.delivery_gas else ""
     margin = "?" if of.margin_ppm is None else f"{of.margin_ppm / _PPM:g}"
+    horizon = "" if of.horizon_blocks is None else f", within {count(of.horizon_blocks, 'block')}"
     return (
         f"Serving it earns {_eth(of.revenue_wei)} of its fee of {_eth(of.fee_wei)}; at "
         f"{_number(of.gas_price_wei)} wei per gas it would have to earn {_eth(of.gas_need_wei)} "
-        f"({margin} times its share of the post's gas{delivery})."
+        f"({margin} times its share of the post's gas{delivery}{horizon})."
     )
 
 

@@ -19,7 +19,22 @@ All together have got at most sum(V) * (sum of all Q). So over any time in which
 
     service(t) >= Q(t) / sum(Q) * (service of all) - Q(t) - L(t)
 
-that is, its share less a quantum and one request. Where tenants wait for different workers there is
+that is, its share less a quantum and one request.
+
+**The longest wait.** Let R be a request of a tenant with quantum Q and largest request L, and O the
+cost of all its own requests that are ever ahead of R, each as often as it is tried. While R
+waits, service(t) <= O. So R is assigned before all tenants that wait for its slots together
+have got more than
+
+    sum(Q) / Q * (O + Q + L)
+
+tokens since R was submitted, and what they were owed before, however many and rich the requests
+of others are. Its tenant's own cannot hold it back for ever either: under an order by bands of age
+only those are ahead of it that were submitted before t + max_wait_s (`scheduler.policies.aging`).
+But accounts cost nothing, and each that waits adds its quantum to the sum: against a flood from
+ever new accounts turns give no bound, where the order alone does.
+
+Where tenants wait for different workers there is
 no common share; the deficit is cut at Q + L all the same, so nobody's claim grows without end.
 """
 

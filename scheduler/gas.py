@@ -11,13 +11,27 @@ _MAX_CHANGE_DENOMINATOR = 8
 _MIN_GAS_LIMIT = 5_000
 _MEMORY_BLOCKS = 4
 """What a base fee is compared with forgets by a factor of 1 - 1/4 a block."""
-FORECAST_BLOCKS = 32
-"""Recent base fees that a forecast needs; what is older has no weight any more (0.75^32 = 1e-4)."""
+_MEAN_BLOCKS = 32
+"""What is older has no weight in that any more: 0.75^32 = 1e-4."""
+FORECAST_BLOCKS = 200
+"""Recent base fees that decisions are made with: what the fee usually is has to outlast a spike and
+the way back from it, some 40 blocks. The indexer keeps 256 blocks."""
 
 INTRINSIC_GAS = 21_000
 """No transaction takes less (Yellow Paper, G_transaction)."""
 MAX_TRANSACTION_GAS = 16_777_216
 """No chain since Fusaka takes a transaction with more (EIP-7825)."""
+
+_FLOOR_GAS_PER_TOKEN = 10
+_TOKENS_PER_NONZERO_BYTE = 4
+
+
+def calldata_floor(calldata: bytes) -> int:
+    """The least gas limit with which a transaction with this calldata is valid, and the least gas
+    that it takes (EIP-7623)."""
+    zeros = calldata.count(0)
+    tokens = zeros + _TOKENS_PER_NONZERO_BYTE * (len(calldata) - zeros)
+    return INTRINSIC_GAS + _FLOOR_GAS_PER_TOKEN * tokens
 
 
 def next_base_fee(base_fee_wei: int, gas_used: int, gas_limit: int) -> int:
@@ -66,20 +80,22 @@ def expected_base_fee(base_fees_wei: Sequence[int], gas_limit: int) -> int:
     Of constant fees, of one, or of none above zero, it is the last.
     """
     last_wei = base_fees_wei[-1]
-    if min(base_fees_wei) <= 0:
+    recent_wei = base_fees_wei[-_MEAN_BLOCKS:]
+    if min(recent_wei) <= 0:
         return last_wei
-    mean = log(base_fees_wei[0])
-    for fee_wei in base_fees_wei[1:]:
+    mean = log(recent_wei[0])
+    for fee_wei in recent_wei[1:]:
         mean += (log(fee_wei) - mean) / _MEMORY_BLOCKS
     target = gas_limit // _ELASTICITY
-    if _in_spike(base_fees_wei):
+    if in_spike(base_fees_wei):
         gas_used = gas_limit * 3 // 4
     else:
         gas_used = round(target * (1.0 - (log(last_wei) - mean)))
     return next_base_fee(last_wei, min(max(gas_used, 0), gas_limit), gas_limit)
 
 
-def _in_spike(base_fees_wei: Sequence[int]) -> bool:
-    """Whether the base fee rose by more than 11 % twice in a row: blocks fuller than 94 %."""
+def in_spike(base_fees_wei: Sequence[int]) -> bool:
+    """Whether the last of these base fees, oldest first, rose by more than 11 % twice in a row:
+    two blocks fuller than 94 %."""
     rises = [after * 100 > before * 111 for before, after in pairwise(base_fees_wei[-3:])]
     return len(rises) == 2 and all(rises)

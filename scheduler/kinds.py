@@ -96,5 +96,6 @@ def mean_ms(base_ms: Floats, per_token_ms: Floats, tokens: Floats | float) -> Fl
 def p90_ms(mean: Floats, factors: Floats) -> Floats:
     """The times that nine of ten requests stay under; broadcasts."""
     p90: Floats = mean * factors
-    np.clip(p90, MIN_SERVICE_MS, MAX_SERVICE_MS, out=p90)
+    np.maximum(p90, MIN_SERVICE_MS, out=p90)
+    np.minimum(p90, MAX_SERVICE_MS, out=p90)
     return p90

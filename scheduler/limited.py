@@ -13,6 +13,7 @@ from scheduler.fairness import bands, carried, fair_order
 from scheduler.gate import Gate
 from scheduler.kinds import Floats, Ints
 from scheduler.model import Moment, PendingRequest, Reason
+from scheduler.order import stable_order
 from scheduler.pending import PendingTable
 from scheduler.policies import OrderView
 
@@ -53,7 +54,7 @@ class Limited:
 
             def need_wei(row: int) -> int:
                 request: PendingRequest = table.request[slots[row]]
-                return cover.cost_wei(request.delivery_gas, batchable=request.batchable)
+                return cover.cost_wei(cover.delivery_gas_of(request), batchable=request.batchable)
 
             self.gate = Gate(
                 limits,
@@ -66,17 +67,21 @@ class Limited:
                 now_s=moment.now_s,
             )
 
-    def order(self, ranked: Ints) -> Ints:
-        """The policy's order, in turns of tenants where shares are fair."""
+    def order(self, keys: Floats) -> Floats:
+        """The policy's keys, the least of which is served first, or others by which tenants take
+        turns where shares are fair."""
         quantum = self._limits.fair_quantum_tokens
         if not quantum:
-            return ranked
+            return keys
+        ranked = stable_order(keys)
         quotas = [self._limits.quota_of(one) for one in self._tenants]
         uses = [self._taken.uses.get(one, UNUSED) for one in self._tenants]
         self._quantum = np.array([quota.weight * quantum for quota in quotas], np.float64)
         self._deficit = np.array([use.deficit_tokens for use in uses], np.float64)
         self._band = bands(ranked, self._tenant, self._cost, self._deficit, self._quantum)
-        return fair_order(ranked, self._band)
+        place = np.empty(len(ranked))
+        place[fair_order(ranked, self._band)] = np.arange(len(ranked))
+        return place
 
     def keep(self, assigner: Assigner, reasons: NDArray[np.uint8], given: Assignments) -> None:
         """Takes the reasons of the round, and puts those of the limits in."""
@@ -92,7 +97,7 @@ class Limited:
         reasons[self._admitted[rows]] = CODES[Reason.PROBATION_CAP]
         self.used[rows], self.limit[rows] = workers, self._limits.probation.in_flight
         if self._band is not None:
-            self._carry(np.array([row for row, *_ in given.taken], np.int64))
+            self._carry(given.rows)
 
     def _carry(self, assigned: Ints) -> None:
         if self._band is None:

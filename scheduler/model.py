@@ -39,6 +39,16 @@ class Block:
     gas_limit: int
 
 
+class DeliveryKind(StrEnum):
+    """How a result reaches its requester."""
+
+    EVENT = "event"
+    STORED = "stored"
+    """Its digest stays in storage."""
+    CALLBACK = "callback"
+    """The post notes that a contract is to be called; the call is another transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
     """A request that has neither a result nor an active lease."""
@@ -61,8 +71,9 @@ class PendingRequest:
     """What a worker found wrong with its input, in words; no worker could ever compute it."""
     batchable: bool = True
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
-    delivery_gas: int = 0
-    """What its delivery takes beyond its share of a post."""
+    delivery: DeliveryKind = DeliveryKind.EVENT
+    later_gas: int = 0
+    """What its delivery takes in another transaction than the post: the call of a contract."""
     tokens_mean: float = 0.0
     """Predicted mean of the tokens of its output; at most `max_tokens`."""
     tokens_sigma: float = 0.0
@@ -115,16 +126,6 @@ class WorkerView:
     """Fees of the requests that it computes now."""
 
 
-class DeliveryKind(StrEnum):
-    """How a result reaches its requester."""
-
-    EVENT = "event"
-    STORED = "stored"
-    """Its digest stays in storage."""
-    CALLBACK = "callback"
-    """The post notes that a contract is to be called; the call is another transaction."""
-
-
 @dataclass(frozen=True, slots=True)
 class GasModel:
     """Gas of one post: `fixed_gas + per_group_gas * groups + per_result_gas * results`, and of
@@ -143,13 +144,36 @@ class GasModel:
         extra = self.per_stored_gas * stored + self.per_callback_gas * callbacks
         return self.fixed_gas + self.per_group_gas * groups + self.per_result_gas * results + extra
 
+    def of_delivery(self, delivery: DeliveryKind) -> int:
+        """What a result's delivery adds to the post itself."""
+        if delivery is DeliveryKind.STORED:
+            return self.per_stored_gas
+        return self.per_callback_gas if delivery is DeliveryKind.CALLBACK else 0
+
     def of_result(self, delivery: DeliveryKind) -> int:
         """What one more result of a worker that is in the post already adds."""
-        if delivery is DeliveryKind.STORED:
-            return self.per_result_gas + self.per_stored_gas
-        if delivery is DeliveryKind.CALLBACK:
-            return self.per_result_gas + self.per_callback_gas
-        return self.per_result_gas
+        return self.per_result_gas + self.of_delivery(delivery)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFee:
+    """What a post costs beside its gas, in wei: rollups take a fee for its bytes.
+
+    `fixed_wei + per_group_wei * groups + per_result_wei * results + per_gas_wei * gas`
+    """
+
+    fixed_wei: int = 0
+    per_group_wei: int = 0
+    per_result_wei: int = 0
+    per_gas_wei: int = 0
+
+    def of(self, groups: int, results: int, gas: int) -> int:
+        """Of a post with so many groups and results that takes so much gas."""
+        content_wei = self.per_group_wei * groups + self.per_result_wei * results
+        return self.fixed_wei + content_wei + self.per_gas_wei * gas
+
+
+NO_DATA_FEE = DataFee()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +284,11 @@ class Numbers:
     gas_price_wei: int | None = None
     margin_ppm: int | None = None
     """How many times the expected gas it has to cover, in parts per million."""
+    horizon_blocks: int | None = None
+    """The post is expected within so many blocks, for which the margin is; None where no rise of
+    the base fee was measured. The furthest that was measured stands for all beyond."""
     delivery_gas: int | None = None
+    """What its delivery takes beyond a share of the post, the call of a contract included."""
     deadline_s: int | None = None
     now_s: float | None = None
     wait_s: float | None = None
@@ -306,6 +334,8 @@ class ReadyResult:
     delivery: DeliveryKind = DeliveryKind.EVENT
     later_gas: int = 0
     """What posting it makes the operator spend in another transaction: the call of a contract."""
+    later_data_wei: int = 0
+    """What that transaction costs beside its gas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +353,8 @@ class PostingRules:
     priority_fee_wei: int
     max_fee_per_gas_wei: int
     """Never post above this gas price."""
+    lead_s: float = 1.5
+    """How long before the next block posting is decided, see `scheduler.gathering`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,12 +371,16 @@ class PostingSnapshot:
     """How far apart the chain's blocks are: what is posted now is mined so long after the head."""
     recent_base_fees_wei: tuple[int, ...] = ()
     """Base fees of the blocks up to the head, oldest first; empty = no forecast of the next."""
+    due_at_s: float = 0.0
+    """Until then what can wait is put off, see `scheduler.gathering`."""
+    data_fee: DataFee = NO_DATA_FEE
 
 
 class PostReason(StrEnum):
     """Why a batch is posted now, or why not yet."""
 
     NOTHING_READY = "nothing_ready"
+    GATHERING = "gathering"
     ACCUMULATING = "accumulating"
     FEE_FALLING = "fee_falling"
     UNPROFITABLE = "unprofitable"
@@ -373,4 +409,6 @@ class PostingDecision:
     """The most its transaction should offer for a unit of gas; 0 = wait."""
     too_late: tuple[ReadyResult, ...] = ()
     """Left out for good: no block that is still to come is within their deadlines."""
+    again_at_s: float = 0.0
+    """When to decide again at the latest, though no block and no result has come; 0 = never."""
     inputs: Mapping[str, int | float | str] = field(default_factory=dict)

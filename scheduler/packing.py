@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
-from scheduler.model import DeliveryKind, GasModel, ReadyResult, RequestKey, WorkerId
+from scheduler.model import (
+    NO_DATA_FEE,
+    DataFee,
+    DeliveryKind,
+    GasModel,
+    ReadyResult,
+    RequestKey,
+    WorkerId,
+)
 
 
 class Sorted(NamedTuple):
@@ -29,6 +39,7 @@ class Packing:
     """Of a unit of gas."""
     max_gas: int
     max_results: int
+    data_fee: DataFee = NO_DATA_FEE
 
     def gas_of(self, results: Sequence[ReadyResult]) -> int:
         """Of a transaction that posts these."""
@@ -41,16 +52,22 @@ class Packing:
 
     def cost_wei(self, results: Sequence[ReadyResult]) -> int:
         """Of a transaction that posts these."""
-        return self.gas_of(results) * self.price_wei
+        return self.gas_of(results) * self.price_wei + self.data_wei(results)
+
+    def data_wei(self, results: Sequence[ReadyResult]) -> int:
+        """What of that is not for gas."""
+        groups = len({result.worker for result in results})
+        return self.data_fee.of(groups, len(results), self.gas_of(results))
 
     def later_wei(self, results: Iterable[ReadyResult]) -> int:
         """Of the calls of contracts that posting these leads to."""
-        return sum(result.later_gas for result in results) * self.price_wei
+        return sum(r.later_gas * self.price_wei + r.later_data_wei for r in results)
 
     def surplus_wei(self, result: ReadyResult) -> int:
         """What a result earns beyond the gas that it adds to a batch with its worker in it."""
-        added_gas = self.gas.of_result(result.delivery) + result.later_gas
-        return result.revenue_wei - added_gas * self.price_wei
+        own_gas = self.gas.of_result(result.delivery)
+        data_wei = self.data_fee.per_result_wei + self.data_fee.per_gas_wei * own_gas
+        return result.revenue_wei - own_gas * self.price_wei - data_wei - self.later_wei([result])
 
     def pays(self, results: Sequence[ReadyResult]) -> bool:
         """Whether a transaction that posts these earns its gas, and that of what follows."""
@@ -81,7 +98,8 @@ class Packing:
 
     def losing_workers(self, results: Iterable[ReadyResult]) -> set[WorkerId]:
         """The workers whose results do not even pay for their own group in a batch."""
-        group_wei = self.gas.per_group_gas * self.price_wei
+        data_fee, group_gas = self.data_fee, self.gas.per_group_gas
+        group_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
         surplus_wei: dict[WorkerId, int] = {}
         for result in results:
             so_far_wei = surplus_wei.get(result.worker, 0)
@@ -89,31 +107,92 @@ class Packing:
         return {worker for worker, earned_wei in surplus_wei.items() if earned_wei < group_wei}
 
     def fill(self, ordered: Sequence[ReadyResult]) -> list[ReadyResult]:
-        """The longest batch in that order within the caps whose every group pays for itself."""
-        candidates = list(ordered)
+        """A batch within the caps whose every group pays for itself, first come first served.
+
+        The caps can cut a group to less than it costs; without it there is room for others. Each
+        result is taken, and dropped again, at most once: O(n log n).
+        """
+        batch = _Batch(self)
+        left_out: deque[int] = deque()
+        place = 0
         while True:
-            chosen: list[ReadyResult] = []
-            workers: set[WorkerId] = set()
-            gas = self.gas.of(0, 0)
-            for result in candidates:
-                if len(chosen) >= self.max_results:
-                    break
-                added = self._added_gas(result, workers)
-                if gas + added <= self.max_gas:
-                    gas += added
-                    chosen.append(result)
-                    workers.add(result.worker)
-            # The caps can cut a group to less than it costs; without it there is room for others.
-            losing = self.losing_workers(chosen)
-            if not losing:
-                return chosen
-            candidates = [r for r in candidates if r.worker not in losing]
+            while left_out and batch.takes(left_out[0], ordered[left_out[0]]):
+                left_out.popleft()
+            while place < len(ordered) and batch.has_room():
+                if not batch.takes(place, ordered[place]):
+                    left_out.append(place)
+                place += 1
+            if not batch.drop_losing():
+                break
+        # The first that is left out may be large, and one behind it fit beside its worker's others.
+        for left in left_out:
+            if batch.has_group(ordered[left].worker):
+                batch.takes(left, ordered[left])
+        return batch.results()
 
     def is_full(self, results: Sequence[ReadyResult]) -> bool:
         """Whether one more result would not fit beside these, in count or in gas."""
         one_more = self.gas_of(results) + self.gas.of_result(DeliveryKind.EVENT)
         return len(results) >= self.max_results or one_more > self.max_gas
 
-    def _added_gas(self, result: ReadyResult, workers: Collection[WorkerId]) -> int:
-        group_gas = 0 if result.worker in workers else self.gas.per_group_gas
-        return group_gas + self.gas.of_result(result.delivery)
+
+class _Batch:
+    """A transaction as it is filled: results by their place in the order, by worker."""
+
+    def __init__(self, packing: Packing) -> None:
+        gas = packing.gas
+        self._packing = packing
+        self._gas = gas.of(0, 0)
+        self._least_gas = min(gas.of_result(kind) for kind in DeliveryKind)
+        self._group_wei = gas.per_group_gas * packing.price_wei
+        self._groups: dict[WorkerId, dict[int, ReadyResult]] = {}
+        self._surplus_wei: dict[WorkerId, int] = {}
+        self._losing: set[WorkerId] = set()
+        self._dropped: set[WorkerId] = set()
+        self._count = 0
+
+    def has_room(self) -> bool:
+        """Whether any result might still fit."""
+        packing = self._packing
+        is_below = self._count < packing.max_results
+        return is_below and self._gas + self._least_gas <= packing.max_gas
+
+    def has_group(self, worker: WorkerId) -> bool:
+        return worker in self._groups
+
+    def takes(self, place: int, result: ReadyResult) -> bool:
+        """Adds it if it fits; False = no room. One of a dropped worker is passed over."""
+        packing, worker = self._packing, result.worker
+        if worker in self._dropped:
+            return True
+        added = packing.gas.of_result(result.delivery)
+        if worker not in self._groups:
+            added += packing.gas.per_group_gas
+        if self._count >= packing.max_results or self._gas + added > packing.max_gas:
+            return False
+        self._gas += added
+        self._count += 1
+        self._groups.setdefault(worker, {})[place] = result
+        surplus_wei = self._surplus_wei.get(worker, 0) + packing.surplus_wei(result)
+        self._surplus_wei[worker] = surplus_wei
+        if surplus_wei < self._group_wei:
+            self._losing.add(worker)
+        else:
+            self._losing.discard(worker)
+        return True
+
+    def drop_losing(self) -> bool:
+        """Drops the groups that do not pay for themselves, for good; whether there were any."""
+        gas = self._packing.gas
+        losing, self._losing = self._losing, set()
+        for worker in losing:
+            group = self._groups.pop(worker)
+            self._count -= len(group)
+            self._gas -= gas.per_group_gas + sum(gas.of_result(r.delivery) for r in group.values())
+        self._dropped |= losing
+        return bool(losing)
+
+    def results(self) -> list[ReadyResult]:
+        """In order."""
+        placed = [item for group in self._groups.values() for item in group.items()]
+        return [result for _, result in sorted(placed, key=itemgetter(0))]

@@ -13,13 +13,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scheduler.kinds import Ints, kind_codes
-from scheduler.model import ModelId, PendingRequest, RequestKey
+from scheduler.model import DeliveryKind, ModelId, PendingRequest, RequestKey
 from scheduler.quota import cost_tokens
 
 _KEEP_NAMES = 4096
 """Names of models and tenants that no request has are forgotten beyond this many."""
 
 OPEN, UNSUPPORTED, BAD_INPUT = 0, 1, 2
+
+DELIVERIES: tuple[DeliveryKind, ...] = tuple(DeliveryKind)
+"""By the code that columns have for them."""
+_DELIVERY_CODES = {delivery: code for code, delivery in enumerate(DELIVERIES)}
 
 NO_CELL = -1
 """The request's cell is not looked up yet."""
@@ -33,7 +37,8 @@ _COLUMNS: dict[str, DTypeLike] = {
     "deadline_s": np.float64,
     "memory_mb": np.int64,
     "attempts": np.int64,
-    "delivery_gas": np.float64,
+    "delivery": np.uint8,
+    "later_gas": np.float64,
     "batchable": np.bool_,
     "commitment": np.dtype("S20"),
     "cost_tokens": np.int64,
@@ -58,7 +63,9 @@ class PendingTable:
     deadline_s: NDArray[np.float64]
     memory_mb: NDArray[np.int64]
     attempts: NDArray[np.int64]
-    delivery_gas: NDArray[np.float64]
+    delivery: NDArray[np.uint8]
+    """Codes, see `DELIVERIES`."""
+    later_gas: NDArray[np.float64]
     batchable: NDArray[np.bool_]
     commitment: NDArray[np.bytes_]
     cost_tokens: NDArray[np.int64]
@@ -184,7 +191,8 @@ class PendingTable:
         self.deadline_s[slots] = [request.deadline_s for request in requests]
         self.memory_mb[slots] = [request.memory_mb for request in requests]
         self.attempts[slots] = [request.attempts for request in requests]
-        self.delivery_gas[slots] = [request.delivery_gas for request in requests]
+        self.delivery[slots] = [_DELIVERY_CODES[request.delivery] for request in requests]
+        self.later_gas[slots] = [request.later_gas for request in requests]
         self.commitment[slots] = [request.key.commitment for request in requests]
         self.batchable[slots] = [request.batchable for request in requests]
         self.cost_tokens[slots] = [_cost_tokens(request) for request in requests]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ from scheduler.pending import PendingTable
 from scheduler.policies import DEFAULT, Policy
 from scheduler.policies.choices import slowdown
 from scheduler.probation import caps_of
-from scheduler.rows import Context, DecisionRows
+from scheduler.rows import Column, Context, DecisionRows
 from scheduler.workers import WorkerTable
 
 KEPT = (
@@ -52,7 +51,7 @@ KEPT = (
     Reason.BUDGET_SPENT,
 )
 """Reasons for which a request stays pending; ASSIGNED aside, all others are for good."""
-_KEPT_CODES = np.array([CODES[reason] for reason in KEPT], np.uint8)
+_IS_KEPT: NDArray[np.bool_] = np.isin(np.arange(len(CODES)), [CODES[reason] for reason in KEPT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +117,9 @@ class Planner:
             commitment = table.commitment[admission.slots[admission.admitted]]
             rows = commitment.view(np.uint8).reshape(len(commitment), 20)
             arm = arms_of(rows, policy.experiment, policy.shares)
-            scores, ranked = merged(view, policy, arm)
+            scores, keys = merged(view, policy, arm)
         else:
-            scores, ranked = ranking(view, policy)
+            scores, keys = ranking(view, policy)
         assigner = Assigner(
             table,
             cells,
@@ -132,7 +131,7 @@ class Planner:
             gate=limited.gate,
             caps=caps_of(workers, moment.rules.limits.probation),
         )
-        given = assigner.run(limited.order(ranked), moment.rules.flow_arcs)
+        given = assigner.run(limited.order(keys), moment.rules.flow_arcs)
         limited.keep(assigner, self._reasons(admission, admission.admitted, given), given)
         return self._plan(moment, policy, cover, admission, scores, given, limited)
 
@@ -146,46 +145,33 @@ class Planner:
         given: Assignments,
         limited: Limited,
     ) -> Plan:
-        admitted = admission.admitted
-        reasons = limited.reasons
-        context = Context(moment, cover, len(self._workers))
-        score = np.full(len(reasons), np.nan)
-        score[admitted] = scores
-        kept = np.flatnonzero(np.isin(reasons, _KEPT_CODES))
-        refused = np.flatnonzero(
-            (reasons != CODES[Reason.ASSIGNED]) & ~np.isin(reasons, _KEPT_CODES)
+        slots, reasons = admission.slots, limited.reasons
+        context = Context(
+            moment,
+            cover,
+            self._table.request[slots],
+            self._table.id[slots],
+            self._table.commitment[slots],
+            self._columns(moment, admission, scores, given, limited),
         )
-        assigned = admitted[np.array([row for row, *_ in given.taken], np.int64)]
-        tried, used, limit = (np.full(len(reasons), -1.0) for _ in range(3))
-        for row, failed in given.waiting.items():
-            tried[admitted[row]] = failed
-        used[admitted], limit[admitted] = limited.used, limited.limit
-
-        slots = admission.slots
-        told = self._table.told[slots[kept]]
-        news = told != reasons[kept] + 1
-        self._table.told[slots] = 0
-        self._table.told[slots[kept]] = reasons[kept] + 1
-        kept_raw = self._raw(admission, kept, moment) | {
-            "score": score[kept],
-            "tried": tried[kept].astype(np.int64),
-            "used": used[kept],
-            "limit": limit[kept],
-        }
+        is_kept = _IS_KEPT[reasons]
+        is_assigned = reasons == CODES[Reason.ASSIGNED]
+        kept = np.flatnonzero(is_kept)
+        refused = np.flatnonzero(~(is_kept | is_assigned))
+        kept_reasons = reasons[kept]
+        news = self._table.told[slots[kept]] != kept_reasons + 1
+        self._table.told[slots] = np.where(is_kept, reasons + 1, 0)
         return Plan(
             moment.block,
             policy.name,
             policy.version + (flow.VERSION_SUFFIX if given.exact else ""),
-            self._assigned(admission, assigned, score, moment, context, given),
+            self._assigned(admission, context, given),
+            DecisionRows(kept, kept_reasons, context, news=news),
             DecisionRows(
-                self._table.request[slots[kept]], reasons[kept], context, kept_raw, news=news
-            ),
-            DecisionRows(
-                self._table.request[slots[refused]],
+                refused,
                 reasons[refused],
                 context,
-                self._raw(admission, refused, moment)
-                | self._refused_raw(admission, refused, reasons[refused]),
+                {"largest_memory_mb": self._largest_mb(admission, refused, reasons[refused])},
             ),
             limited.deficits,
         )
@@ -203,71 +189,71 @@ class Planner:
             busy, CODES[Reason.NO_FREE_SLOT], CODES[Reason.NO_AVAILABLE_WORKER]
         )
         reasons[admitted[list(given.waiting)]] = CODES[Reason.NO_FREE_SLOT]
-        taken = [row for row, *_ in given.taken]
-        reasons[admitted[taken]] = CODES[Reason.ASSIGNED]
+        reasons[admitted[given.rows]] = CODES[Reason.ASSIGNED]
         return reasons
 
-    def _assigned(
-        self,
-        admission: Admission,
-        rows: Ints,
-        score: Floats,
-        moment: Moment,
-        context: Context,
-        given: Assignments,
-    ) -> DecisionRows:
-        columns = zip(*given.taken, strict=True) if given.taken else repeat((), 5)
-        _, rank, used, mean_ms, p90_ms = (np.array(column, np.float64) for column in columns)
-        ranks = rank.astype(np.int64)
-        raw = self._raw(admission, rows, moment) | {
-            "score": score[rows],
-            "p90_ms": p90_ms,
-            "completion_ms": mean_ms * slowdown(self._workers.slots[ranks], used.astype(np.int64)),
-            "lease_ms": lease_ms(p90_ms, admission.budget_ms[rows]),
-        }
-        slots = admission.slots[rows]
+    def _assigned(self, admission: Admission, context: Context, given: Assignments) -> DecisionRows:
+        at, ranks = admission.admitted[given.rows], given.ranks
         return DecisionRows(
-            self._table.request[slots],
-            np.full(len(rows), CODES[Reason.ASSIGNED], np.uint8),
+            at,
+            np.full(len(at), CODES[Reason.ASSIGNED], np.uint8),
             context,
-            raw,
+            {
+                "p90_ms": given.p90_ms,
+                "completion_ms": given.mean_ms * slowdown(self._workers.slots[ranks], given.used),
+                "lease_ms": lease_ms(given.p90_ms, admission.budget_ms[at]),
+            },
             [self._workers.ids[one] for one in ranks.tolist()],
         )
 
-    def _raw(
-        self, admission: Admission, rows: Ints, moment: Moment
-    ) -> dict[str, NDArray[np.generic]]:
-        cells, cell = self._cells, admission.cell[rows]
-        known = cell >= 0
-        at = np.where(known, cell, 0)
+    def _columns(
+        self,
+        moment: Moment,
+        admission: Admission,
+        scores: Floats,
+        given: Assignments,
+        limited: Limited,
+    ) -> dict[str, Column]:
+        """What decided, for all requests of the round."""
+        cells, admitted = self._cells, admission.admitted
+        submitted_at_s = self._table.submitted_at_s[admission.slots]
+        place = np.full(len(admission.slots), -1)
+        place[admitted] = np.arange(len(admitted))
 
-        def facts(column: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
-            if not len(column):
-                return np.full(len(at), otherwise, np.int64)
-            return np.where(known, column[at], otherwise)
+        def of_cell(column: Ints, otherwise: int) -> Column:
+            known = np.append(column[: len(cells)], otherwise)
+            return lambda at: known[np.maximum(admission.cell[at], -1)]
 
-        owned_only = admission.owned_only[rows]
+        def of_admitted(column: Floats | Ints, otherwise: float) -> Column:
+            known = np.append(column, otherwise)
+            return lambda at: known[place[at]]
+
+        tried = np.full(len(admitted), -1)
+        tried[list(given.waiting)] = list(given.waiting.values())
+
         return {
-            "budget_ms": admission.budget_ms[rows],
-            "wait_s": np.maximum(
-                moment.clock_s - self._table.submitted_at_s[admission.slots[rows]], 0.0
+            "budget_ms": lambda at: admission.budget_ms[at],
+            "wait_s": lambda at: np.maximum(moment.clock_s - submitted_at_s[at], 0.0),
+            "p90_ms": lambda at: admission.p90_ms[at],
+            "registered": of_cell(cells.registered, len(self._workers)),
+            "available": of_cell(cells.available, 0),
+            "available_slots": of_cell(cells.available_slots, 0),
+            "owned_only": lambda at: admission.owned_only[at],
+            "horizon": lambda at: admission.horizon[at],
+            "whole_fee": lambda at: (
+                admission.owned_only[at]
+                | admission.owned_in_time[at]
+                & (admission.reason[at] == CODES[Reason.GAS_TOO_DEAR_NOW])
             ),
-            "p90_ms": admission.p90_ms[rows],
-            "registered": facts(cells.registered, len(self._workers)),
-            "available": facts(cells.available, 0),
-            "available_slots": facts(cells.available_slots, 0),
-            "owned_only": owned_only,
-            "horizon": admission.horizon[rows],
-            "whole_fee": owned_only
-            | admission.owned_in_time[rows]
-            & (admission.reason[rows] == CODES[Reason.GAS_TOO_DEAR_NOW]),
+            "score": of_admitted(scores, np.nan),
+            "tried": of_admitted(tried, -1),
+            "used": of_admitted(limited.used, -1.0),
+            "limit": of_admitted(limited.limit, -1.0),
         }
 
-    def _refused_raw(
-        self, admission: Admission, rows: Ints, reasons: NDArray[np.uint8]
-    ) -> dict[str, NDArray[np.generic]]:
+    def _largest_mb(self, admission: Admission, rows: Ints, reasons: NDArray[np.uint8]) -> Ints:
         largest = np.zeros(len(rows), np.int64)
         for at in np.flatnonzero(reasons == CODES[Reason.MEMORY_TOO_LARGE]).tolist():
             request: PendingRequest = self._table.request[admission.slots[rows[at]]]
             largest[at] = self._workers.seats[request.model].memories_mb[-1]
-        return {"largest_memory_mb": largest}
+        return largest

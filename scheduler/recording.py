@@ -8,6 +8,7 @@ fingerprint, then MessagePack: policy, its version, and the snapshot, where
   with their number in front;
 - a set is the sorted list of its members, a mapping the sorted list of its keys and the tuple of
   the values in that order;
+- a member of an enumeration is its text;
 - a whole number is an integer if it fits into 64 bits with a sign, else its shortest
   two's-complement bytes, big endian; a real number is always a 64-bit float.
 
@@ -23,6 +24,7 @@ import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
 from functools import cache
 from operator import attrgetter
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -127,6 +129,8 @@ def _codec(kind: Any) -> _Codec:
         kind = kind.__supertype__
     if kind in _PLAIN:
         return _PLAIN[kind]
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _enumeration(kind)
     if is_dataclass(kind):
         return _of_fields(cast("type", kind))
     origin, arguments = get_origin(kind), get_args(kind)
@@ -181,6 +185,17 @@ _PLAIN: dict[Any, _Codec] = {
     str: _Codec(str, _same, "str", list, _same),
     bytes: _Codec(bytes, _same, "bytes", list, _same),
 }
+
+
+def _enumeration(kind: type[StrEnum]) -> _Codec:
+    name = f"{kind.__name__}({','.join(kind)})"
+    return _Codec(
+        str,
+        kind,
+        name,
+        lambda values: list(map(str, values)),
+        lambda values: list(map(kind, values)),
+    )
 
 
 def _of_fields(kind: type) -> _Codec:

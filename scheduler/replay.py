@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -37,21 +38,28 @@ class Candidate(NamedTuple):
     """Whether it has failed on the request before."""
 
 
-def policy_of(recording: Recording) -> Policy | Split:
+Named = Callable[[str], Policy]
+"""The policy of that name. Raises ValueError for one that is not there, and CannotReplay."""
+
+
+def policy_of(recording: Recording, named: Named = policy_named) -> Policy | Split:
     """What decided, with its weights, or as the experiment that it was. Raises CannotReplay."""
     version = recording.policy_version.removesuffix(flow.VERSION_SUFFIX)
     if version != recording.policy_version and not flow.available():
         raise CannotReplay("the round was decided by OR-tools, which is not installed here")
     if "," not in recording.policy:
-        return _policy(recording.policy, version)
+        return _policy(recording.policy, version, named)
     versions, _, number = version.partition("#")
     split = None
     try:
         arms = chosen("", recording.policy, "").arms
         policies = [
-            _policy(arm.policy, one) for arm, one in zip(arms, versions.split(","), strict=True)
+            _policy(arm.policy, one, named)
+            for arm, one in zip(arms, versions.split(","), strict=True)
         ]
-        split = Split(tuple(policies), tuple(arm.share for arm in arms), int(number))
+        split = Split(
+            tuple(policies), tuple(arm.share for arm in arms), Split.experiment_of(number)
+        )
     except CannotReplay:
         raise
     except ValueError:
@@ -61,11 +69,16 @@ def policy_of(recording: Recording) -> Policy | Split:
     return split
 
 
-def _policy(name: str, version: str) -> Policy:
+def _policy(name: str, version: str, named: Named) -> Policy:
     try:
-        policy = policy_named(name)
+        policy = named(name)
+    except CannotReplay:
+        raise
     except ValueError:
-        raise CannotReplay(f"policy {name} is not installed here") from None
+        raise CannotReplay(
+            f"policy {name} is not installed here: install the package that offers version"
+            f" {version}"
+        ) from None
     if name == WEIGHTED:
         with suppress(ValueError):
             policy = Balanced.of_version(version)

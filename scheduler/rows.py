@@ -1,7 +1,8 @@
 """The decisions of a round as columns; a decision is built when it is looked at.
 
 A round decides on every pending request, and hardly any of these decisions is new. So what decided
-stays in arrays, and names and exact amounts are put together only for the rows that are read.
+stays in the round's arrays, and rows are picked, and names and exact amounts put together, only for
+what is read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ USES: dict[str, tuple[Reason, ...]] = {
     "gas_need_wei": _PAID,
     "gas_price_wei": _PAID,
     "margin_ppm": _PAID,
+    "horizon_blocks": _PAID,
     "delivery_gas": _PAID,
     "deadline_s": (Reason.EXPIRED, Reason.DEADLINE_INFEASIBLE),
     "now_s": (Reason.EXPIRED, Reason.DEADLINE_INFEASIBLE),
@@ -56,15 +58,28 @@ USES: dict[str, tuple[Reason, ...]] = {
     "detail": (Reason.MODEL_UNKNOWN, Reason.UNSUPPORTED, Reason.BAD_INPUT),
 }
 """Which number plays a part in which reason."""
+_USED_BY: dict[str, NDArray[np.bool_]] = {
+    name: np.array([reason in reasons for reason in REASONS]) for name, reasons in USES.items()
+}
+"""The same by code."""
+
+
+Column = Callable[[NDArray[np.int64]], NDArray[Any]]
+"""The values of the round's requests at those positions, which are in the order of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is the same for all decisions of a round."""
+    """What all decisions of a round have in common. Nothing in it changes with later rounds."""
 
     moment: Moment
     cover: Cover
-    workers: int
+    requests: NDArray[np.object_]
+    """All of the round, in the order of keys."""
+    ids: NDArray[np.int64]
+    commitments: NDArray[np.bytes_]
+    columns: Mapping[str, Column]
+    """What cannot be told from the requests and the moment."""
 
 
 class DecisionRows(Sequence[Decision]):
@@ -72,26 +87,35 @@ class DecisionRows(Sequence[Decision]):
 
     def __init__(
         self,
-        requests: NDArray[np.object_],
+        at: NDArray[np.int64],
         reasons: NDArray[np.uint8],
         context: Context,
-        raw: Mapping[str, NDArray[Any]],
+        own: Mapping[str, NDArray[Any]] | None = None,
         workers: Sequence[WorkerId] | None = None,
         news: NDArray[np.bool_] | None = None,
     ) -> None:
-        """`raw` holds the columns that cannot be told from requests and context."""
-        self.requests = requests
+        """`at` are positions among the round's requests; `own` holds columns, one element a
+        decision, that stand for the context's."""
+        self._at = at
         self.reasons = reasons
         """Codes, see `scheduler.admission.REASONS`."""
         self.news = news
         """Whether another reason, or none, was given for the request in the last round."""
         self._context = context
-        self._raw = raw
+        self._own = own or {}
         self._workers = workers
+        self._requests: NDArray[np.object_] | None = None
         self._columns: dict[str, list[Any]] = {}
 
+    @property
+    def requests(self) -> NDArray[np.object_]:
+        """What is decided on."""
+        if self._requests is None:
+            self._requests = self._context.requests[self._at]
+        return self._requests
+
     def __len__(self) -> int:
-        return len(self.requests)
+        return len(self._at)
 
     @overload
     def __getitem__(self, at: int) -> Decision: ...
@@ -113,16 +137,17 @@ class DecisionRows(Sequence[Decision]):
     def take(self, at: NDArray[np.int64]) -> DecisionRows:
         """The decisions at those positions."""
         return DecisionRows(
-            self.requests[at],
+            self._at[at],
             self.reasons[at],
             self._context,
-            {name: column[at] for name, column in self._raw.items()},
+            {name: column[at] for name, column in self._own.items()},
             None if self._workers is None else [self._workers[one] for one in at.tolist()],
             None if self.news is None else self.news[at],
         )
 
     def column(self, name: str) -> list[Any]:
-        """One field of all decisions: `reason`, `worker`, `score`, `lease_ms` or a number's name.
+        """One field of all decisions: `request_id`, `commitment`, `reason`, `worker`, `score`,
+        `lease_ms` or a number's name.
 
         None where the decision has none.
         """
@@ -147,17 +172,24 @@ class DecisionRows(Sequence[Decision]):
         )
 
     def _make(self, name: str) -> list[Any]:
+        if name == "request_id":
+            ids: list[Any] = self._context.ids[self._at].tolist()
+            return ids
+        if name == "commitment":
+            # As bytes of the S type they would lose zeros at their end.
+            commitments: list[Any] = self._context.commitments[self._at].view("V20").tolist()
+            return commitments
         if name == "reason":
             return [REASONS[code] for code in self.reasons.tolist()]
         if name == "worker":
             return [None] * len(self) if self._workers is None else list(self._workers)
         if name in ("score", "lease_ms"):
-            column = self._raw.get(name)
+            column = self._raw(name, slice(None))
             if column is None:
                 return [None] * len(self)
             known = ~np.isnan(column)
             return column.tolist() if known.all() else _sparse(column, known)
-        uses = np.isin(self.reasons, [CODES[reason] for reason in USES[name]])
+        uses = _USED_BY[name][self.reasons]
         if not uses.any():
             return [None] * len(self)
         if uses.all():
@@ -167,19 +199,27 @@ class DecisionRows(Sequence[Decision]):
         listed: list[Any] = column.tolist()
         return listed
 
+    def _raw(self, name: str, rows: NDArray[np.bool_] | slice) -> NDArray[Any] | None:
+        if name in self._own:
+            return self._own[name][rows]
+        column = self._context.columns.get(name)
+        return None if column is None else column(self._at[rows])
+
     def _values(self, name: str, rows: NDArray[np.bool_] | slice) -> list[Any]:
-        if name in self._raw:
-            values = self._raw[name][rows]
+        values = self._raw(name, rows)
+        if values is not None:
             if name in ("tried", "used", "limit") and not (known := values >= 0).all():
                 return _sparse(values, known)
             listed: list[Any] = values.tolist()
             return listed
         if name in _OF_REQUEST:
             return list(map(_OF_REQUEST[name], self.requests[rows].tolist()))
-        if name in ("revenue_wei", "gas_need_wei", "margin_ppm"):
+        if name in ("revenue_wei", "gas_need_wei", "margin_ppm", "horizon_blocks"):
             return self._money(name, rows)
+        if name == "delivery_gas":
+            return list(map(self._context.cover.delivery_gas_of, self.requests[rows].tolist()))
         moment = self._context.moment
-        count = len(self.requests[rows])
+        count = len(self._at[rows])
         if name == "now_s":
             expired = self.reasons[rows] == CODES[Reason.EXPIRED]
             head_s = float(moment.block.timestamp_s)
@@ -195,16 +235,24 @@ class DecisionRows(Sequence[Decision]):
 
     def _money(self, name: str, rows: NDArray[np.bool_] | slice) -> list[Any]:
         cover, rules = self._context.cover, self._context.moment.rules
-        horizons: list[int] = self._raw["horizon"][rows].tolist()
+        at = self._at[rows]
+        horizons: list[int] = self._context.columns["horizon"](at).tolist()
         if name == "margin_ppm":
             return [cover.margins_ppm[horizon] for horizon in horizons]
+        if name == "horizon_blocks":
+            measured = bool(rules.base_fee_quantiles_ppm)
+            return [horizon + 1 if measured else None for horizon in horizons]
         requests: list[PendingRequest] = self.requests[rows].tolist()
         if name == "gas_need_wei":
-            return [
-                cover.need_wei(horizon, one.delivery_gas, batchable=one.batchable)
+            asked = [
+                (horizon, cover.delivery_gas_of(one), one.batchable)
                 for horizon, one in zip(horizons, requests, strict=True)
             ]
-        whole: list[bool] = self._raw["whole_fee"][rows].tolist()
+            needs = {
+                each: cover.need_wei(each[0], each[1], batchable=each[2]) for each in set(asked)
+            }
+            return [needs[each] for each in asked]
+        whole: list[bool] = self._context.columns["whole_fee"](at).tolist()
         return [
             one.fee_wei if own else poster_share_wei(one.fee_wei, rules)
             for own, one in zip(whole, requests, strict=True)
@@ -229,7 +277,6 @@ def _detail(request: PendingRequest) -> str:
 
 _OF_REQUEST: dict[str, Callable[[PendingRequest], Any]] = {
     "fee_wei": lambda one: one.fee_wei,
-    "delivery_gas": lambda one: one.delivery_gas,
     "deadline_s": lambda one: one.deadline_s,
     "attempts": lambda one: one.attempts,
     "memory_mb": lambda one: one.memory_mb,

@@ -20,7 +20,7 @@ from scheduler.policies.protocol import LoadsView, Policy, SeatsView
 from scheduler.workers import ModelSeats, WorkerTable
 
 _LEVELS = 8
-"""Loads that are computed ahead for all seats of a model at once."""
+"""Loads that are computed ahead for all open workers at once."""
 _TINY = 1e-300
 
 NOBODY = -1
@@ -34,26 +34,75 @@ class InvalidKeys(ValueError):
 
 
 class Loads:
+    """How loaded each worker is that is open when a round begins, by one policy."""
+
+    __slots__ = ("_ahead", "_levels", "_place", "_policy", "_rank", "_start", "_usable", "_view")
+
+    def __init__(self, workers: WorkerTable, most: Ints, policy: Policy, turn_from: int) -> None:
+        """`most` slots of each worker may be used, by rank."""
+        rank = np.flatnonzero(workers.available & (workers.in_flight < most))
+        start, usable = workers.in_flight[rank], most[rank]
+        self._policy = policy
+        self._view = LoadsView(
+            workers.slots[rank], start, (rank - turn_from) % max(1, len(workers)), len(workers)
+        )
+        self._rank = rank
+        self._place = dict(zip(rank.tolist(), range(len(rank)), strict=True))
+        self._start: list[int] = start.tolist()
+        self._usable: list[int] = usable.tolist()
+        levels = min(_LEVELS, int(np.max(usable - start, initial=0)))
+        self._levels = np.full((levels, len(rank)), np.inf)
+        """By slots reserved since, then by worker."""
+        for level in range(levels):
+            loads = checked(policy.load(self._view, start + level), len(rank), policy)
+            np.copyto(self._levels[level], loads, where=start + level < usable)
+        self._ahead: list[list[float]] = self._levels.tolist()
+        """The same twice: one for all at once, one for single looks."""
+
+    def of(self, rank: int, used: int) -> float:
+        """The worker's load with so many of its slots taken; infinite if it may not use more."""
+        place = self._place[rank]
+        level = used - self._start[place]
+        if level < len(self._ahead):
+            return self._ahead[level][place]
+        if used >= self._usable[place]:
+            return np.inf
+        view, one = self._view, slice(place, place + 1)
+        alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
+        load = self._policy.load(alone, np.array([used], np.int64))
+        return float(checked(load, 1, self._policy)[0])
+
+    def of_all(self, ranks: Ints, used: Ints) -> Floats:
+        """The same of several workers, by rank."""
+        place = np.searchsorted(self._rank, ranks)
+        level = used - np.array(self._start, np.int64)[place]
+        if np.max(level, initial=0) < len(self._levels):
+            loads: Floats = self._levels[level, place]
+            return loads
+        return np.array([self.of(*one) for one in zip(ranks.tolist(), used.tolist(), strict=True)])
+
+    def ahead(self, rank: int, used: int) -> list[float]:
+        """The worker's loads for each of its free slots in turn, `used` being taken now."""
+        return [self.of(rank, level) for level in range(used, self._usable[self._place[rank]])]
+
+
+class OpenSeats:
     """The seats of a model that are open when one of them is first looked for in a round, in the
-    order of ranks, and how loaded each is."""
+    order of ranks, and how loaded each is by one policy."""
 
     __slots__ = (
-        "_ahead",
+        "_base_ms",
+        "_ewma_ms",
         "_factors",
-        "_local",
-        "_policy",
-        "_start",
-        "_view",
+        "_per_token_ms",
+        "_slots",
+        "_success_lower",
         "at",
-        "base_ms",
         "buffer",
-        "ewma_ms",
         "load",
-        "per_token_ms",
+        "local",
         "rank",
         "seats",
-        "slots",
-        "success_lower",
     )
 
     def __init__(
@@ -62,120 +111,82 @@ class Loads:
         workers: WorkerTable,
         most: Ints,
         used: Ints,
-        policy: Policy,
-        turn_from: int,
+        loads: Loads,
         least_mb: int,
     ) -> None:
         """`used` slots of each worker are taken and `most` may be, by rank; no request asks for
         less memory than `least_mb`."""
-        rank = seats.rank
-        is_open = workers.available[rank] & (used[rank] < most[rank])
+        is_open = (workers.available & (used < most))[seats.rank]
         at = np.flatnonzero(is_open & (seats.memory_mb >= least_mb))
-        rank = rank[at]
-        self.seats, self.at, self._policy = seats, at, policy
+        rank = seats.rank[at]
+        self.seats, self.at = seats, at
         """`at`: their positions among all seats of the model."""
         self.rank: list[int] = rank.tolist()
-        self._local = {one: local for local, one in enumerate(self.rank)}
-        self.slots, usable = workers.slots[rank], most[rank]
-        self.base_ms, self.per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
-        self.success_lower = seats.success_lower[at]
-        self.ewma_ms = seats.ewma_ms[at] if seats.measured else None
-        start = used[rank]
-        self._start: list[int] = start.tolist()
-        self._view = LoadsView(
-            self.slots,
-            workers.in_flight[rank],
-            (rank - turn_from) % max(1, len(workers)),
-            len(workers),
-        )
-        self._ahead: list[list[float]] = []
-        """By slots reserved since, then by seat."""
-        self.load: Floats = np.empty(0)
-        for level in range(min(_LEVELS, int(np.max(usable - start, initial=0)))):
-            loads = _checked(policy.load(self._view, start + level), len(rank), policy)
-            loads = np.where(start + level < usable, loads, np.inf)
-            self._ahead.append(loads.tolist())
-            if not level:
-                self.load = loads
+        self.local = dict(zip(self.rank, range(len(rank)), strict=True))
+        """Where each worker is among these."""
+        self.load = loads.of_all(rank, used[rank])
         self.buffer: Floats = np.empty(len(rank))
+        self._slots, self._success_lower = workers.slots[rank], seats.success_lower[at]
+        self._base_ms, self._per_token_ms = seats.base_ms[at], seats.per_token_ms[at]
+        self._ewma_ms = seats.ewma_ms[at] if seats.measured else None
         self._factors: dict[int, Floats] = {}
 
-    def factors(self, sigma_class: int) -> Floats:
-        """p90 / mean of each seat, for a class of the tokens' spread."""
+    def places(self, ranks: Collection[int]) -> list[int]:
+        """Where those of the workers are that are among these."""
+        return [self.local[rank] for rank in ranks if rank in self.local]
+
+    def view(self, tokens: float, sigma_class: int) -> SeatsView:
+        """The seats as servers of one kind of request."""
         factors = self._factors.get(sigma_class)
         if factors is None:
             factors = self._factors[sigma_class] = self.seats.factors(sigma_class)[self.at]
-        return factors
-
-    def reserve(self, rank: int, used: int, *, full: bool) -> None:
-        """`used` slots of that worker are taken now."""
-        local = self._local.get(rank)
-        if local is not None:
-            self.load[local] = np.inf if full else self._load_of(local, used)
-
-    def ahead(self, rank: int, used: int) -> list[float]:
-        """The worker's loads for each of its free slots in turn, `used` being taken now."""
-        local = self._local[rank]
-        return [self._load_of(local, level) for level in range(used, int(self.slots[local]))]
-
-    def _load_of(self, local: int, used: int) -> float:
-        level = used - self._start[local]
-        if level < len(self._ahead):
-            return self._ahead[level][local]
-        view, one = self._view, slice(local, local + 1)
-        alone = LoadsView(view.slots[one], view.in_flight[one], view.turn[one], view.workers)
-        load = self._policy.load(alone, np.array([used], np.int64))
-        return float(_checked(load, 1, self._policy)[0])
-
-    def local(self, ranks: Collection[int]) -> list[int]:
-        """Where those of the workers are that are among the seats."""
-        return [self._local[rank] for rank in ranks if rank in self._local]
+        mean = mean_ms(self._base_ms, self._per_token_ms, tokens)
+        ewma_ms = self._ewma_ms
+        return SeatsView(
+            self._slots,
+            mean,
+            p90_ms(mean, factors),
+            mean if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, mean),
+            self._success_lower,
+        )
 
 
 class Kind:
     """What one kind of request costs on each of these seats, in one round."""
 
-    __slots__ = ("loads", "mean_ms", "p90_ms", "work")
+    __slots__ = ("p90_ms", "seats", "work")
 
-    def __init__(self, loads: Loads, tokens: float, sigma_class: int, policy: Policy) -> None:
-        self.loads = loads
-        self.mean_ms = mean_ms(loads.base_ms, loads.per_token_ms, tokens)
-        self.p90_ms = p90_ms(self.mean_ms, loads.factors(sigma_class))
-        ewma_ms = loads.ewma_ms
-        view = SeatsView(
-            loads.slots,
-            self.mean_ms,
-            self.p90_ms,
-            self.mean_ms if ewma_ms is None else np.where(ewma_ms > 0.0, ewma_ms, self.mean_ms),
-            loads.success_lower,
-        )
-        self.work = _checked(policy.work(view), len(loads.slots), policy)
+    def __init__(self, seats: OpenSeats, tokens: float, sigma_class: int, policy: Policy) -> None:
+        """Raises InvalidKeys."""
+        view = seats.view(tokens, sigma_class)
+        self.seats, self.p90_ms = seats, view.p90_ms
+        self.work = checked(policy.work(view), len(seats.rank), policy)
 
 
 class Group:
-    """The seats for the requests of one cell, and the best of them for a request."""
+    """The seats for the requests of one group, and the best of them for a request."""
 
-    __slots__ = ("_buffer", "_load", "_work", "kind", "mean_ms", "p90_ms", "rank")
+    __slots__ = ("_buffer", "_load", "_p90_ms", "_work", "rank", "seats")
 
     def __init__(self, kind: Kind, suits: NDArray[np.bool_] | None) -> None:
-        self.kind = kind
-        self.rank, self.mean_ms, self.p90_ms = kind.loads.rank, kind.mean_ms, kind.p90_ms
+        self.seats = kind.seats
+        self.rank, self._p90_ms = kind.seats.rank, kind.p90_ms
         self._work = kind.work if suits is None else np.where(suits, kind.work, np.inf)
-        self._load, self._buffer = kind.loads.load, kind.loads.buffer
+        self._load, self._buffer = kind.seats.load, kind.seats.buffer
 
     def first(self, budget_ms: int) -> int:
-        """Where the best seat that is in time is among `Loads`, or NOBODY."""
+        """Where the best seat that is in time is among the open ones, or NOBODY."""
         keys: Floats = np.multiply(self._work, self._load, self._buffer)
         at = int(keys.argmin())
-        if self.p90_ms[at] > budget_ms:
-            keys[self.p90_ms > budget_ms] = np.inf
+        if self._p90_ms.item(at) > budget_ms:
+            keys[self._p90_ms > budget_ms] = np.inf
             at = int(keys.argmin())
-        return NOBODY if keys[at] == np.inf else at
+        return NOBODY if keys.item(at) == np.inf else at
 
     def in_time(self, budget_ms: int) -> Ints:
         """The ranks of all open seats that are in time."""
         open_ = self._suitable(budget_ms, (), None) < np.inf
-        ranks: Ints = self.kind.loads.seats.rank[self.kind.loads.at[open_]]
+        ranks: Ints = self.seats.seats.rank[self.seats.at[open_]]
         return ranks
 
     def but(self, budget_ms: int, tried: Collection[int], barred: Barred) -> int:
@@ -217,17 +228,17 @@ class Group:
 
     def _suitable(self, budget_ms: int, tried: Collection[int], barred: Barred) -> Floats:
         keys = np.multiply(self._work, self._load, out=self._buffer)
-        keys[self.p90_ms > budget_ms] = np.inf
+        keys[self._p90_ms > budget_ms] = np.inf
         if barred is not None:
             keys[barred] = np.inf
-        keys[self.kind.loads.local(tried)] = np.inf
+        keys[self.seats.places(tried)] = np.inf
         return keys
 
 
-def _checked(values: Floats, number: int, policy: Policy) -> Floats:
-    """Figures above 0, so that no product with an infinite one is undefined."""
-    least = values.min() if np.shape(values) == (number,) else -1.0
-    if not (least >= 0.0 and values.max() < np.inf):
+def checked(values: Floats, number: int, policy: Policy) -> Floats:
+    """Figures above 0, so that no product with an infinite one is undefined. Raises InvalidKeys."""
+    least = np.minimum.reduce(values, initial=1.0) if np.shape(values) == (number,) else -1.0
+    if not (least >= 0.0 and np.maximum.reduce(values, initial=0.0) < np.inf):
         raise InvalidKeys(
             f"policy {policy.name} gave something else than {number} finite numbers of at least 0"
         )

@@ -15,6 +15,7 @@ from indexer.rpc.batches import BatchSize, batch_body, batch_parser
 from indexer.rpc.exchange import call_object, parser
 from indexer.rpc.member import ChainIdentity, Observer
 from indexer.rpc.pool import EndpointPool
+from indexer.rpc.refusals import lacks_method
 from indexer.rpc.relays import RelayPool
 from indexer.rpc.status import EndpointStatus
 from indexer.rpc.types import (
@@ -31,8 +32,6 @@ from indexer.types import Address, BlockRef, Hash32, Wei
 BlockTag = Literal["latest", "finalized", "safe", "earliest"]
 StateTag = Literal["latest", "pending"]
 T = TypeVar("T")
-
-_METHOD_NOT_FOUND = -32601
 
 
 class Rpc:
@@ -172,18 +171,21 @@ class Rpc:
         self,
         to: Address,
         data: bytes,
-        block: BlockRef | StateTag = "latest",
+        block: BlockRef | Hash32 | StateTag = "latest",
         sender: Address | None = None,
         gas: int | None = None,
     ) -> bytes:
-        """eth_call, pinned by hash (EIP-1898) to a BlockRef, with a gas limit or as much as the
+        """eth_call, pinned by hash (EIP-1898) to a block, with a gas limit or as much as the
         node allows. A revert is an RpcError with data."""
         message = {"to": wire.to_hex(to), "data": wire.to_hex(data)}
         if sender is not None:
             message["from"] = wire.to_hex(sender)
         if gas is not None:
             message["gas"] = hex(gas)
-        where = {"blockHash": wire.to_hex(block.hash)} if isinstance(block, BlockRef) else block
+        block_hash = block.hash if isinstance(block, BlockRef) else block
+        where = (
+            {"blockHash": wire.to_hex(block_hash)} if isinstance(block_hash, bytes) else block_hash
+        )
         return await self._call("eth_call", [message, where], wire.parse_octets)
 
     async def code(self, address: Address) -> bytes:
@@ -206,13 +208,20 @@ class Rpc:
         try:
             return Wei(await self._call("eth_maxPriorityFeePerGas", (), wire.parse_quantity))
         except RpcError as error:
-            if error.code == _METHOD_NOT_FOUND:
+            if lacks_method(error):
                 return None
             raise
 
-    async def fee_history(self, blocks: int, percentiles: Sequence[float] = ()) -> FeeHistory:
-        """Base fees of the last `blocks` blocks and their tips at each percentile (0-100)."""
-        params = [hex(blocks), "latest", list(percentiles)]
+    async def fee_history(
+        self,
+        blocks: int,
+        percentiles: Sequence[float] = (),
+        newest: int | Literal["latest"] = "latest",
+    ) -> FeeHistory:
+        """Base fees of the `blocks` blocks up to `newest`, and their tips at each percentile
+        (0-100)."""
+        last = newest if isinstance(newest, str) else hex(newest)
+        params = [hex(blocks), last, list(percentiles)]
         return await self._call("eth_feeHistory", params, wire.parse_fee_history)
 
     async def estimate_gas(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -35,13 +36,16 @@ class Endpoint:
         timeout_s: float,
         setting: str = "rpc_urls",
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`setting` is what names it, for errors. Raises BadRpcUrl."""
+        """`setting` is what names it, for errors; `tls` whom to believe and who we are, where that
+        is not the system's to say. Raises BadRpcUrl."""
         self._url = EndpointUrl(url, schemes=("http", "https"), setting=setting)
         self.setting = setting
         self.shown = self._url.shown
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self.connections = 0
         """Opened so far. Behind a new one there may be another node."""
@@ -145,7 +149,7 @@ class Endpoint:
                 trace_configs=[trace],
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 headers={"content-type": "application/json"},
-                connector=aiohttp.TCPConnector(limit=32),
+                connector=aiohttp.TCPConnector(limit=32, ssl=self._tls or True),
                 read_bufsize=1 << 20,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Sequence
 
 import aiohttp
@@ -14,7 +15,14 @@ def words_of(error: Exception) -> str:
     """Texts of aiohttp may hold the URL: only the system's own words and kinds of errors pass."""
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return f"HTTP {error.status} instead of a websocket"
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause: Exception = error.certificate_error
+    else:
+        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):  # OpenSSL's numbers are none of the system's.
+        return f"TLS: {(cause.reason or type(cause).__name__).lower().replace('_', ' ')}"
     if isinstance(cause, OSError):
         # asyncio puts the address into the text of a refused connection.
         known = cause.errno is not None and cause.errno > 0

@@ -22,6 +22,8 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     gas_used: int
     gas_limit: int
     logs_bloom: bytes
+    has_base_fee: bool = True
+    """False on chains without EIP-1559, whose transactions offer one gas price."""
 
     def ref(self) -> BlockRef:
         return BlockRef(self.number, self.hash, self.timestamp_s, self.base_fee_wei, self.gas_limit)
@@ -55,6 +57,8 @@ class Receipt(msgspec.Struct, frozen=True):
     contract_address: Address | None
     """Of the contract it created."""
     logs: tuple[RawLog, ...]
+    l1_fee_wei: Wei = Wei(0)
+    """What an OP-stack chain took for the transaction's bytes, beside its gas."""
 
     @property
     def status(self) -> int:

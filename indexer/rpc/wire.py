@@ -66,6 +66,7 @@ class _Receipt(msgspec.Struct, rename="camel"):
     logs: list[_Log]
     to: str | None = None
     contract_address: str | None = None
+    l1_fee: str | None = None
 
 
 class _ReceiptLogs(msgspec.Struct, rename="camel"):
@@ -145,6 +146,7 @@ def parse_header(raw: msgspec.Raw) -> Header | None:
         parent_hash=Hash32(octets(block.parent_hash, 32)),
         timestamp_s=quantity(block.timestamp, _INT64_LIMIT),
         base_fee_wei=Wei(quantity(block.base_fee_per_gas) if block.base_fee_per_gas else 0),
+        has_base_fee=block.base_fee_per_gas is not None,
         gas_used=quantity(block.gas_used, _INT64_LIMIT),
         gas_limit=quantity(block.gas_limit, _INT64_LIMIT),
         logs_bloom=octets(block.logs_bloom, 256),
@@ -171,6 +173,7 @@ def parse_receipt(raw: msgspec.Raw) -> Receipt | None:
         to=_optional_address(receipt.to),
         contract_address=_optional_address(receipt.contract_address),
         logs=tuple(_logs(receipt.logs)),
+        l1_fee_wei=Wei(quantity(receipt.l1_fee) if receipt.l1_fee else 0),
     )
 
 

@@ -97,6 +97,13 @@ def show_ether(wei: int) -> str:
     return f"{whole}{fraction} ether"
 
 
+def show_ether_rounded(wei: int) -> str:
+    """Ether to nine digits, which are gwei, the last one rounded half up: `-0.000123457`."""
+    gwei = (abs(wei) + WEI_PER_GWEI // 2) // WEI_PER_GWEI
+    sign = "-" if wei < 0 and gwei else ""
+    return f"{sign}{gwei // 10**9}.{gwei % 10**9:09d}"
+
+
 def parse_duration_s(text: str) -> int:
     """`90s`, `10m`, `2h`, `1d` or a sum like `1h30m`, in seconds. Raises BadDuration."""
     compact = text.strip().lower()

@@ -8,6 +8,7 @@ A raw key is taken on development chains only; the chain's own public accounts l
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -53,6 +54,12 @@ class KeySource(BaseModel):
     the poster only."""
     address: str | None = None
     """The account that the remote signer signs for."""
+    signer_certificate: Path | None = None
+    """Shown to a remote signer that asks who calls (mutual TLS); PEM."""
+    signer_certificate_key: Path | None = None
+    """The private key of that certificate; PEM, not encrypted."""
+    signer_ca: Path | None = None
+    """Who signs the remote signer's own certificate, where the system does not know them; PEM."""
 
     @model_validator(mode="after")
     def _one_source(self) -> KeySource:
@@ -61,6 +68,12 @@ class KeySource(BaseModel):
             raise ValueError("give exactly one of keystore, dev_account, remote_signer_url or raw")
         if (self.remote_signer_url is None) != (self.address is None):
             raise ValueError("remote_signer_url and address go together")
+        if (self.signer_certificate is None) != (self.signer_certificate_key is None):
+            raise ValueError("signer_certificate and signer_certificate_key go together")
+        of_tls = (self.signer_certificate, self.signer_ca)
+        url = self.remote_signer_url.get_secret_value() if self.remote_signer_url else ""
+        if any(file is not None for file in of_tls) and not url.startswith("https://"):
+            raise ValueError("certificates are for a remote_signer_url of https://")
         if self.remote_signer_url is not None:
             _check_signer_url(self.remote_signer_url.get_secret_value())
         if self.address is not None and not (
@@ -120,6 +133,33 @@ def address_of(source: KeySource, chain_id: int, *, use: str) -> Address:
             f"{source.keystore} does not name its address",
             help_text="list your accounts as `own_accounts` in [posting]",
         ) from None
+
+
+def signer_tls(source: KeySource) -> ssl.SSLContext | None:
+    """Who we are to the remote signer, and whom we take for it; None where the system says.
+
+    Raises BadKey, which holds nothing of the files.
+    """
+    if source.signer_certificate is None and source.signer_ca is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=source.signer_ca)
+        if source.signer_certificate is not None:
+            context.load_cert_chain(
+                source.signer_certificate,
+                source.signer_certificate_key,
+                # An encrypted key would make OpenSSL ask the terminal.
+                password=lambda: b"",
+            )
+    except OSError as error:  # SSLError is one
+        named = [source.signer_certificate, source.signer_certificate_key, source.signer_ca]
+        files = ", ".join(str(file) for file in named if file is not None)
+        raise BadKey(
+            f"the certificates for the remote signer cannot be used: {error.strerror or 'not PEM'}"
+            f" ({files})",
+            help_text="they are PEM files that belong together, the key among them not encrypted",
+        ) from None
+    return context
 
 
 def _check_signer_url(url: str) -> None:

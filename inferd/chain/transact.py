@@ -15,14 +15,18 @@ from eth_utils.address import to_canonical_address, to_checksum_address
 
 from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
+from indexer.rpc.market import suggested_tip
 from indexer.rpc.refusals import SendError, classify
-from indexer.types import Address, Hash32, Wei
+from indexer.types import WEI_PER_GWEI, Address, Hash32, Wei
+from inferd.protocol.fee_fields import fee_fields
 from inferd.protocol.reverts import decode_revert, revert_advice
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
 _GAS_HEADROOM = 1.2
+_MOST_TIP_WEI = 10 * WEI_PER_GWEI
+"""Per gas, above which an endpoint's suggestion is held against what recent blocks took."""
 _POLL_S = 0.1
 _NONCE_TAKEN_S = 15.0  # how long a read node may lag behind the one that took the transaction
 
@@ -136,8 +140,12 @@ class Sender:
 
     async def _fill(self, to: Address | None, data: bytes, value_wei: Wei | int) -> dict[str, Any]:
         head = await self.rpc.header("latest")
+        dynamic = head is None or head.has_base_fee
         base_fee_wei = head.base_fee_wei if head else 0
-        tip_wei = await self.rpc.max_priority_fee() or 0
+        if dynamic:
+            tip_wei = await suggested_tip(self.rpc, _MOST_TIP_WEI)
+        else:
+            tip_wei = await self.rpc.gas_price()
         try:
             gas = await self.rpc.estimate_gas(self.address, to, data, value_wei)
         except RpcError as error:
@@ -152,12 +160,10 @@ class Sender:
                 help_text="fund the account, or lower the fee",
             )
         transaction: dict[str, Any] = {
-            "type": 2,
             "chainId": self.chain_id,
             "nonce": await self._next_nonce(),
             "gas": gas_limit,
-            "maxFeePerGas": max_fee_wei,
-            "maxPriorityFeePerGas": tip_wei,
+            **fee_fields(max_fee_wei, tip_wei, dynamic=dynamic),
             "value": value_wei,
             "data": data,
         }

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from inferd.chain.decision_audit import Claim
 from inferd.cli.client import NodeClient
+from inferd.policies.hosted import HostedPolicy, PolicyFailed
+from inferd.policies.installed import offered as others
 from scheduler import recording
 from scheduler.audit import leaf
+from scheduler.order import InvalidScores
+from scheduler.policies import Policy, policy_named
 from scheduler.recording import NotReadable
 from scheduler.replay import Candidate, CannotReplay, candidates, policy_of, replayed
+from scheduler.seats import InvalidKeys
+
+_START_WITHIN_S = 20.0
+_ANSWERS_WITHIN_S = 60.0
+"""More than a daemon allows: it may run on a faster machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +56,29 @@ def compare(claim: Claim, stored: bytes) -> Replayed:
         return Replayed(None, f"what the round saw cannot be read: {error}")
     offered = candidates(seen, claim.decision.key)
     try:
-        policy = policy_of(seen)
+        with ExitStack() as processes:
+            policy = policy_of(seen, partial(_named, processes))
+            again = replayed(seen, policy, claim.decision.key)
     except CannotReplay as error:
         return Replayed(None, str(error), offered)
-    again = replayed(seen, policy, claim.decision.key)
+    except (PolicyFailed, InvalidScores, InvalidKeys) as error:
+        return Replayed(None, f"the policy fails now: {error}", offered)
     if again is not None and leaf(again, origin) == leaf(claim.decision, origin):
         return Replayed(True, "computed once more from what the round saw: the same", offered)
     otherwise = "nothing" if again is None else again.sentence
     return Replayed(False, f"computed once more, it comes out otherwise: {otherwise}", offered)
+
+
+def _named(processes: ExitStack, name: str) -> Policy:
+    """That policy; one of a package in a process of its own until `processes` are closed."""
+    if name not in others():
+        return policy_named(name)
+    hosted = HostedPolicy(name)
+    processes.callback(hosted.close)
+    try:
+        if not hosted.is_up(_START_WITHIN_S):
+            raise CannotReplay(f"policy {name} did not start within {_START_WITHIN_S:.0f} s")
+    except PolicyFailed as error:
+        raise CannotReplay(f"policy {error}") from None
+    hosted.begin_round(_ANSWERS_WITHIN_S)
+    return hosted

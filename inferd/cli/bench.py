@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
+from inferd.cli.bench_e2e import e2e_command
 from inferd.cli.bench_index import index_command
 from inferd.cli.bench_limits import limits_command
 from inferd.cli.bench_policies import policies_command
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
     )
     bench.command("gas")(gas_command)
     bench.command("index")(index_command)
+    bench.command("e2e")(e2e_command)
     bench.command("predictions")(predictions_command)
     bench.command("posting")(posting_command)
     bench.command("round")(round_command)

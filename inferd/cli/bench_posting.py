@@ -62,12 +62,11 @@ def posting_command(
     from inferd.bench.posting.measure import (  # noqa: PLC0415
         Setup,
         check_target,
-        load_regime,
-        load_series,
         measure,
         measure_frontier,
     )
     from inferd.bench.posting.plots import summary, write_plots  # noqa: PLC0415
+    from inferd.bench.recordings import load_regime, load_series  # noqa: PLC0415
 
     setup = Setup(
         seeds,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from indexer.errors import ExitCode, OperatorError
-from inferd.bench.traces import load_trace
+from inferd.bench.recordings import load_trace
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption
 from scheduler.calibration import LEVEL

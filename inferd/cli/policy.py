@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Annotated, Any, ClassVar
 
 import typer
 
-from indexer.database import Connection, connect
 from indexer.errors import OperatorError, TemporaryError
-from indexer.schema import require_current
 from inferd.chain.amounts import parse_duration_s, show_ether
 from inferd.chain.keys import address_of
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.session import JsonOption, Session, deployed_chain, run_async, session_of
-from inferd.node.preflight import inspect_chain, node_migrations
-from inferd.node.store import Database
+from inferd.cli.tables import node_tables
+from inferd.node.preflight import inspect_chain
 from inferd.policies.hosted import HostedPolicy, PolicyFailed
 from inferd.policies.installed import UnknownPolicy, offered, require_known
 from inferd.policies.journal import Entry, Source, history, in_force, record
@@ -190,29 +187,13 @@ def _try_out(name: str) -> None:
         hosted.close()
 
 
-@asynccontextmanager
-async def _tables(session: Session) -> AsyncIterator[Connection]:
-    """Raises DatabaseUnreachable, DatabaseOlder, DatabaseNewer."""
-    database = Database(session.settings)
-    await database.ensure_running()
-    try:
-        connection = await connect(database.url)
-        try:
-            await require_current(connection, "node", node_migrations())
-            yield connection
-        finally:
-            await connection.close()
-    finally:
-        await database.leave()
-
-
 async def _set(session: Session, choice: Choice) -> Entry:
-    async with _tables(session) as connection, connection.transaction():
+    async with node_tables(session) as connection, connection.transaction():
         return await record(connection, Source.COMMAND, choice)
 
 
 async def _show(session: Session) -> tuple[list[Entry], _Fallbacks]:
-    async with _tables(session) as connection:
+    async with node_tables(session) as connection:
         entries = await history(connection, _HISTORY)
         row = await connection.fetchrow(_FALLBACKS)
     if not entries or row is None:
@@ -224,7 +205,7 @@ async def _show(session: Session) -> tuple[list[Entry], _Fallbacks]:
 async def _report(session: Session, since_s: int) -> Report:
     from inferd.node.session import own_accounts  # noqa: PLC0415 - it loads the whole daemon
 
-    async with deployed_chain(session) as chain, _tables(session) as connection:
+    async with deployed_chain(session) as chain, node_tables(session) as connection:
         entry = await in_force(connection)
         if entry is None:
             raise _nothing()

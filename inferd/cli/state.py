@@ -6,10 +6,18 @@ from collections.abc import Iterator
 
 import typer
 
+from inferd.chain.amounts import show_ether_rounded
 from inferd.cli.client import NodeClient
 from inferd.cli.output import show, show_json
 from inferd.cli.session import IdArgument, JsonOption, Session, run_async, session_of
-from inferd.node.api_models import EndpointView, IndexView, SettlementView, StatusView, WhyView
+from inferd.node.api_models import (
+    EndpointView,
+    FundsView,
+    IndexView,
+    SettlementView,
+    StatusView,
+    WhyView,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +72,8 @@ def _status_lines(status: StatusView) -> Iterator[str]:
     yield f"node       {ready}, {status.role}, release {status.version}, chain {status.chain_id}"
     for problem in status.problems:
         yield f"problem    {problem.code}: {problem.sentence} {problem.next_action}"
+    for warning in status.warnings:
+        yield f"warning    {warning.code}: {warning.sentence} {warning.next_action}"
     yield f"index      {_index_line(status.index)}"
     for endpoint in status.index.endpoints:
         yield f"endpoint   {_endpoint_line(endpoint)}"
@@ -78,6 +88,8 @@ def _status_lines(status: StatusView) -> Iterator[str]:
         )
     if status.settlement is not None:
         yield f"posting    {_settlement_line(status.settlement)}"
+        if status.settlement.funds is not None:
+            yield f"funds      {_funds_line(status.settlement.funds)}"
 
 
 def _index_line(index: IndexView) -> str:
@@ -117,4 +129,17 @@ def _settlement_line(settlement: SettlementView) -> str:
         f"{settlement.poster} holds {balance}, {settlement.ready} results ready,"
         f" {settlement.in_flight} transactions in flight, {settlement.confirmed} confirmed"
         f"{owed}{paused}"
+    )
+
+
+def _funds_line(funds: FundsView) -> str:
+    runway = "gas is free"
+    if funds.runway_results is not None:
+        each = show_ether_rounded(int(funds.result_wei))
+        runway = f"for {funds.runway_results} results at {each} ether each"
+    days = "" if funds.runway_days is None else f", {funds.runway_days:.1f} days at the recent rate"
+    return (
+        f"{funds.state}, {runway}{days};"
+        f" {show_ether_rounded(int(funds.in_flight_wei))} ether at most under way,"
+        f" some {show_ether_rounded(int(funds.waiting_wei))} waiting"
     )

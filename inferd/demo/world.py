@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -18,23 +15,20 @@ from typing import ClassVar
 import msgspec
 from eth_account.signers.local import LocalAccount
 
-from indexer.errors import ExitCode, OperatorError
+from indexer.errors import OperatorError
 from indexer.rpc import Rpc
 from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
-from inferd.chain.child import die_with_parent
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.keys import KeySource, open_account
 from inferd.chain.register import register_worker
 from inferd.chain.transact import Sender
-from inferd.cli.client import NodeClient, NodeUnreachable
+from inferd.demo.daemon import died, start_daemon, stop_daemon, until_ready
 from inferd.node.postgres import EmbeddedPostgres
 from inferd.node.settings import Settings, load_settings
 from inferd.node.threads import in_thread
 from inferd.protocol.deployment import Deployment
 from inferd.workers.model_files import ensure_smollm2
 
-_READY_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 10.0
 _CANCEL_DELAY_S = 2
 
 # Accounts of anvil.toml: 0 deploys, 1 posts, 2 asks, 3 and 4 own the workers, 5 and 6 sign.
@@ -79,13 +73,6 @@ class NotADemoFolder(OperatorError):
     code: ClassVar[str] = "not_a_demo_folder"
 
 
-class DaemonDied(OperatorError):
-    """The demo's daemon ended by itself, or never became ready."""
-
-    code: ClassVar[str] = "daemon_died"
-    exit_code: ClassVar[ExitCode] = ExitCode.NOT_AS_PROMISED
-
-
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything up and ready to be asked."""
@@ -104,7 +91,7 @@ class World:
     def check_daemon(self) -> None:
         """Raises DaemonDied with the end of its log."""
         if self.daemon.poll() is not None:
-            raise _died(self.log, f"ended with exit code {self.daemon.returncode}")
+            raise died(self.log, f"ended with exit code {self.daemon.returncode}")
 
 
 @contextlib.asynccontextmanager
@@ -126,9 +113,9 @@ async def built(folder: Path, say: Callable[[str], None]) -> AsyncIterator[World
         stop = threading.Event()
         model = await in_thread(lambda: ensure_smollm2(settings.cache_dir, stop), stop=stop)
         say(f"the text model is in {model.parent}")
-        daemon, log = _start_daemon(folder)
-        stack.push_async_callback(_stop_daemon, daemon)
-        node_url = await _until_ready(folder, daemon, log)
+        daemon, log = start_daemon(folder)
+        stack.push_async_callback(stop_daemon, daemon)
+        node_url = await until_ready(folder, daemon, log)
         say(f"the daemon is ready at {node_url}")
         yield World(
             settings,
@@ -203,60 +190,3 @@ async def _register(
     async with asyncio.TaskGroup() as tasks:
         for index in range(len(settings.workers)):
             tasks.create_task(one(index))
-
-
-def _start_daemon(folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
-    log = folder / "node.log"
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("INFERD_")}
-    if cache := os.environ.get("INFERD_CACHE_DIR"):
-        environment["INFERD_CACHE_DIR"] = cache
-    with log.open("ab") as output:
-        # In a session of its own it does not get the terminal's Ctrl-C: the demo ends it in order.
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "inferd", "--config", str(folder / "inferd.toml"), "node"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, no lock is taken
-        )
-    return daemon, log
-
-
-async def _until_ready(folder: Path, daemon: subprocess.Popen[bytes], log: Path) -> str:
-    announced = folder / "api.json"
-    try:
-        async with asyncio.timeout(_READY_TIMEOUT_S):
-            while True:
-                if daemon.poll() is not None:
-                    raise _died(log, f"ended with exit code {daemon.returncode}")
-                if announced.is_file():
-                    url: str = json.loads(announced.read_text())["url"]
-                    if await _is_ready(url):
-                        return url
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise _died(log, f"is not ready after {_READY_TIMEOUT_S:.0f} s") from None
-
-
-async def _is_ready(url: str) -> bool:
-    try:
-        async with NodeClient(url) as client:
-            return (await client.status()).ready
-    except NodeUnreachable:
-        return False
-
-
-async def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
-    daemon.terminate()
-    try:
-        await in_thread(lambda: daemon.wait(_STOP_TIMEOUT_S))
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
-
-
-def _died(log: Path, what: str) -> DaemonDied:
-    tail = log.read_text(errors="replace")[-1500:] if log.exists() else ""
-    return DaemonDied(f"the daemon {what}; the end of {log}:\n{tail}", help_text="read its log")

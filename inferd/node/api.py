@@ -13,8 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from indexer.database import CONNECTION_LOST, Connection, Pool
 from indexer.forget import settled_block_of_forgotten
+from indexer.types import Address
 from inferd import __version__
 from inferd.node import audits, views
+from inferd.node.account_routes import account_routes
 from inferd.node.api_models import (
     DecisionsView,
     HealthView,
@@ -39,6 +41,8 @@ class ApiState:
     health: Health
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Model names by id."""
+    own_accounts: frozenset[Address] = frozenset()
+    """Whose money is the operator's."""
     status: StatusReader | None = None
     db: Pool | None = None
 
@@ -126,6 +130,13 @@ def build_api(state: ApiState) -> FastAPI:
                 raise HTTPException(404, f"there is no result of request {request_id} here")
         return _result(row)
 
+    app.include_router(
+        account_routes(
+            lambda: state.own_accounts,
+            lambda: _database(state),
+            lambda request_id: _request(state, request_id),
+        )
+    )
     return app
 
 

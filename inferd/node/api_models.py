@@ -213,9 +213,29 @@ class WorkerStatusView(_View):
     failed: int
 
 
+class FundsView(_View):
+    """What the poster's balance has to pay for, and how far it goes. As of the newest block."""
+
+    state: str
+    """enough, low or spent; spent = nothing new is planned."""
+    in_flight_wei: str
+    """The most that transactions under way can still cost."""
+    waiting_wei: str
+    """What waiting results and callbacks are expected to cost."""
+    result_wei: str
+    """What one more result is expected to cost."""
+    runway_results: int | None
+    """How many results the balance pays for; None while gas is free."""
+    spent_wei_per_day: str
+    """Gas of the last 24 hours, or at the rate of the time since the first of it."""
+    runway_days: float | None
+    """How long the balance lasts at that rate; None where nothing was spent."""
+
+
 class SettlementView(_View):
     poster: str
     balance_wei: str | None
+    funds: FundsView | None = None
     in_flight: int
     ready: int
     paused_reason: str | None
@@ -234,6 +254,8 @@ class StatusView(_View):
     """leader, standby or starting."""
     ready: bool
     problems: list[Problem]
+    warnings: list[Problem] = []
+    """What will keep it from its work if nobody does anything."""
     index: IndexView
     requests: dict[str, int]
     """Number of requests by chain status."""
@@ -245,3 +267,72 @@ class HealthView(_View):
     status: str
     role: str
     problems: list[Problem]
+
+
+class FiguresView(_View):
+    results: int
+    """Settled by this node's posts."""
+    refunds: int
+    callbacks: int
+    transactions: int
+    wasted_transactions: int
+    """Those that did nothing: reverted, lost to another poster, or only took a nonce."""
+    poster_fees_wei: str
+    worker_fees_wei: str
+    post_gas_wei: str
+    delivery_gas_wei: str
+    refund_gas_wei: str
+    wasted_gas_wei: str
+    """In the three above."""
+    profit_wei: str
+    """Fees less gas; can be negative."""
+
+
+class DayView(FiguresView):
+    day: str
+    """Of UTC, by the time of the chain."""
+
+
+class AccountView(_View):
+    account: str
+    poster_fees_wei: str
+    worker_fees_wei: str
+    other_credits_wei: str
+    """Payments held back, bonds, rewards, gifts, less what was passed on; can be negative."""
+    withdrawn_wei: str
+    gas_wei: str
+
+
+class ReportView(_View):
+    schema_version: int = SCHEMA_VERSION
+    begin_s: int
+    end_s: int
+    """The report is of full hours, and ends before this one."""
+    total: FiguresView
+    days: list[DayView]
+    accounts: list[AccountView]
+
+
+class LineView(_View):
+    """One request's part of one transaction."""
+
+    time: str
+    """Of its block."""
+    tx_hash: str
+    id: int | None
+    """None for what belongs to no request that is still known."""
+    kind: str
+    """post, deliver or refund; foreign = somebody else's transaction."""
+    outcome: str
+    poster_fee_wei: str
+    worker_fee_wei: str
+    gas_wei: str
+    profit_wei: str
+
+
+class LinesView(_View):
+    schema_version: int = SCHEMA_VERSION
+    id: int
+    lines: list[LineView]
+    """Oldest first."""
+    profit_wei: str

@@ -20,6 +20,7 @@ from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
 from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile
 from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.backends.resting import Resting
 from inferd.workers.backends.wordllama import WordLlamaBackend
 from inferd.workers.local import LocalWorker
 from inferd.workers.model_files import (
@@ -96,6 +97,8 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
         members = []
         for worker, account in zip(settings.workers, keys, strict=True):
             backend = await _backend(worker, settings)
+            if worker.unload_after_s:
+                backend = Resting(backend, after_s=worker.unload_after_s)
             stack.push_async_callback(backend.close)
             await backend.start()
             members.append(Member(worker, PrivateKey(bytes(account.key)), backend))

@@ -40,7 +40,7 @@ from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
-from inferd.node.session import Session
+from inferd.node.session import Session, own_accounts
 from inferd.node.settings import LIVE, Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
@@ -164,6 +164,8 @@ class Node:
         )
         self.bar = BackfillBar(sys.stderr, self.deployment.contracts.start_block)
         self.api.names = self.crew.names
+        chain_id, poster = self.deployment.contracts.chain_id, self.poster.address
+        self.api.own_accounts = own_accounts(self.settings, chain_id, poster)
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)
 

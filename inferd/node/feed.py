@@ -18,7 +18,7 @@ from typing import Any
 from indexer.database import Connection, Fence
 from indexer.types import Address
 from inferd.node.snapshot import RoundInputs, load_moment, request_of
-from inferd.protocol.request import ModelId
+from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
 from inferd.workers import length_stats
 from inferd.workers.leases import FailureKind
@@ -99,6 +99,8 @@ class Feed:
         self._max_gas = 0
         self._known: dict[int, RequestKey] = {}
         """What was handed out as pending, by id."""
+        self._callbacks: set[int] = set()
+        """Those among them whose consumer is to be called."""
         self._rests: dict[int, float] = {}
         """When to ask again about requests that rest, in seconds of `time.monotonic`."""
 
@@ -114,11 +116,13 @@ class Feed:
             touched = [row["request_id"] for row in await connection.fetch(_TAKE_TOUCHED)]
             max_gas = inputs.gas_cap(moment.block.gas_limit)
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
-            if self._whole or None in touched or max_gas != self._max_gas:
+            if self._whole or None in touched:
                 rows = await _in_parts(connection, _SELECT, head_s)
                 return Reading(moment, None, rows, await _lengths(connection, rows), max_gas, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
-            asked = sorted({*touched, *due})
+            # The gas limit of blocks moves with every block; only calls depend on it.
+            refit = self._callbacks if max_gas != self._max_gas else ()
+            asked = sorted({*touched, *due, *refit})
             if len(asked) > _ROWS_AT_ONCE:
                 rows = await _in_parts(connection, _SELECT_THESE, head_s, asked)
             else:
@@ -138,8 +142,10 @@ class Feed:
         before = {number: self._known.pop(number, None) for number in asked}
         if reading.asked is None:
             self._rests.clear()
+            self._callbacks.clear()
         for number in asked:
             self._rests.pop(number, None)
+            self._callbacks.discard(number)
         added = []
         for row in reading.rows:
             if row["rests_s"] > 0:
@@ -147,6 +153,8 @@ class Feed:
                 continue
             request = request_of(row, reading.max_gas, reading.lengths)
             self._known[row["id"]] = request.key
+            if row["delivery"] == Delivery.CALLBACK:
+                self._callbacks.add(row["id"])
             added.append(request)
         removed = [
             key

@@ -33,12 +33,17 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Wait until it has synced, or use another endpoint; nothing new is seen until then.",
     ),
     "insufficient_funds": (
-        "The poster cannot pay for gas ({detail}); computing goes on, posting has stopped.",
+        "The poster cannot pay for more gas ({detail}); computing goes on, posting has stopped.",
         "Send funds to the poster; posting resumes by itself.",
     ),
     "gas_price_over_cap": (
         "Gas is dearer than the cap in the settings ({detail}); results wait.",
         "Wait, or raise `posting.max_fee_gwei`.",
+    ),
+    "spending_over_cap": (
+        "The poster has spent what it may of late ({detail}); results wait.",
+        "Wait, or raise `posting.cap_gwei_per_hour`, `posting.cap_gwei_per_day` or "
+        "`posting.max_transaction_gwei`.",
     ),
     "transaction_refused": (
         "The endpoint refuses the poster's transactions ({detail}); results wait.",
@@ -54,10 +59,17 @@ PROBLEMS: dict[str, tuple[str, str]] = {
     ),
 }
 
+WARNINGS: dict[str, tuple[str, str]] = {
+    "balance_low": (
+        "The poster's balance will soon not pay for gas ({detail}).",
+        "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
+    ),
+}
+
 
 def problem(code: str, detail: str = "") -> Problem:
-    """A known problem in words."""
-    sentence, action = PROBLEMS[code]
+    """A known problem or warning in words."""
+    sentence, action = (PROBLEMS | WARNINGS)[code]
     return Problem(code=code, sentence=sentence.format(detail=detail), next_action=action)
 
 
@@ -67,11 +79,14 @@ class Health:
 
     role: str = "starting"
     problems: dict[str, Problem] = field(default_factory=lambda: {"starting": problem("starting")})
+    warnings: dict[str, Problem] = field(default_factory=dict)
+    """What will keep it from its work if nobody does anything."""
 
     def start_anew(self, role: str) -> None:
         """Another role: what was in the way of the last one says nothing about this one."""
         self.role = role
         self.problems.clear()
+        self.warnings.clear()
         # A leader has everything to check first: it is ready when it has seen that it works.
         self.raise_problem("standby" if role == "standby" else "starting")
 
@@ -86,6 +101,12 @@ class Health:
             self.raise_problem(code, detail)
         else:
             self.clear(code)
+
+    def warn(self, code: str, present: bool, detail: str = "") -> None:
+        if present:
+            self.warnings[code] = problem(code, detail)
+        else:
+            self.warnings.pop(code, None)
 
     @property
     def ready(self) -> bool:

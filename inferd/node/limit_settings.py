@@ -8,7 +8,7 @@ from eth_utils.address import is_address, is_hex_address, to_canonical_address
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from indexer.types import WEI_PER_GWEI
-from inferd.node.spending import DAY_S, HOUR_S
+from inferd.settlement.purse import DAY_S, HOUR_S
 from scheduler.allowance import Limits, Probation, Quota
 
 _BPS = 10_000

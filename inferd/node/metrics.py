@@ -100,6 +100,43 @@ POLICY_FALLBACKS = Counter(
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
+POSTER_SPEND = Gauge(
+    "inferd_poster_projected_spend_wei",
+    "The most that transactions under way can cost, and what waiting work is expected to",
+    registry=REGISTRY,
+)
+POSTER_RUNWAY = Gauge(
+    "inferd_poster_runway_results",
+    "Results that the poster's balance pays for at what one costs now; +Inf while gas is free",
+    registry=REGISTRY,
+)
+POSTER_LOW = Gauge(
+    "inferd_poster_balance_low",
+    "1 while the poster's balance is below a threshold of the settings",
+    registry=REGISTRY,
+)
+DAY_FEES = Gauge(
+    "inferd_day_fees_wei",
+    "Fees credited to this operator in the last 24 hours, by share: poster or worker",
+    ["share"],
+    registry=REGISTRY,
+)
+DAY_GAS = Gauge(
+    "inferd_day_gas_wei",
+    "Gas paid in the last 24 hours, by kind: post, deliver or refund",
+    ["kind"],
+    registry=REGISTRY,
+)
+DAY_WASTED_GAS = Gauge(
+    "inferd_day_wasted_gas_wei",
+    "Of that, for transactions that did nothing: reverted, lost to another poster, cancelled",
+    registry=REGISTRY,
+)
+DAY_PROFIT = Gauge(
+    "inferd_day_profit_wei",
+    "Fees less gas of the last 24 hours, in whole hours; negative = a loss",
+    registry=REGISTRY,
+)
 TX_IN_FLIGHT = Gauge("inferd_tx_in_flight", "Transactions not yet mined", registry=REGISTRY)
 RESULTS_READY = Gauge("inferd_results_ready", "Results that wait to be posted", registry=REGISTRY)
 CALLBACKS_OWED = Gauge(

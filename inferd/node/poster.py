@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from inferd.chain.keys import KeySource, address_of, open_account
+from inferd.chain.keys import KeySource, address_of, open_account, signer_tls
 from inferd.settlement.keys import LocalSigner, TransactionSigner
 from inferd.settlement.remote_signer import RemoteSigner
 
@@ -17,7 +17,8 @@ async def opened_poster(source: KeySource, chain_id: int) -> AsyncIterator[Trans
         yield LocalSigner(open_account(source, chain_id, use="poster"))
         return
     address = address_of(source, chain_id, use="poster")
-    remote = RemoteSigner(source.remote_signer_url.get_secret_value(), address)
+    tls = signer_tls(source)
+    remote = RemoteSigner(source.remote_signer_url.get_secret_value(), address, tls=tls)
     try:
         await remote.check()
         yield remote

@@ -6,7 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,7 @@ from indexer.errors import ExitCode, OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node import metrics
 from inferd.node.api_models import RequestState
-from inferd.node.health import PROBLEMS
+from inferd.node.health import PROBLEMS, WARNINGS
 from inferd.node.limit_settings import TenantSettings
 from inferd.node.settings import Settings, WorkerSettings
 from inferd.node.why import NEXT_ACTIONS
@@ -54,6 +54,7 @@ line `decided`, `inferd_decisions_total`, the table `node.decision`."""
 _HEALTH = (
     "What `/readyz`, `/healthz` and `inferd status` name. `/readyz` is 503 while there is one."
 )
+_WARNINGS = "What `inferd status` names while the node still works; `/readyz` stays 200."
 _SETTINGS = """In `inferd.toml` by these names, or in the environment by the variables, which win.
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
@@ -89,16 +90,18 @@ def _parts() -> Iterator[str]:
     reasons = [row for row in _with_actions(Reason) if row[0] != f"`{Reason.ASSIGNED}`"]
     yield from _table(("reason", "next action"), [(name, action) for name, _, action in reasons])
     yield from _section("Health problems", _HEALTH)
-    yield from _table(
-        ("problem", "sentence", "next action"),
-        [
-            (f"`{code}`", text.format(detail="…"), action)
-            for code, (text, action) in PROBLEMS.items()
-        ],
-    )
+    yield from _table(("problem", "sentence", "next action"), _in_words(PROBLEMS))
+    yield from _section("Warnings", _WARNINGS)
+    yield from _table(("warning", "sentence", "next action"), _in_words(WARNINGS))
     yield from _settings()
     yield from _section("Metrics", _METRICS)
     yield from _table(("metric", "type", "labels", "meaning"), _metrics())
+
+
+def _in_words(texts: Mapping[str, tuple[str, str]]) -> list[tuple[str, str, str]]:
+    return [
+        (f"`{code}`", text.format(detail="…"), action) for code, (text, action) in texts.items()
+    ]
 
 
 def error_classes() -> list[type[OperatorError]]:

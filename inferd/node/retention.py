@@ -13,6 +13,7 @@ import structlog
 
 from indexer.database import Connection, Fence, Pool
 from indexer.forget import SettledRequest, count_on, forget, load_settled, lock_chain
+from inferd.node.account_rows import fold
 
 _AT_ONCE = 200
 """Requests in one transaction: the indexer waits for it."""
@@ -108,7 +109,7 @@ class Retention:
             last = found[-1]
 
     async def _forget_intents(self) -> int:
-        """Closed transactions, once all they were about is forgotten."""
+        """Closed transactions, once all they were about is forgotten; what they cost is kept."""
         forgotten, place = 0, (_EVER, 0)
         while True:
             async with self._pool.acquire() as connection, connection.transaction():
@@ -118,6 +119,7 @@ class Retention:
                 )
                 ids = [row["id"] for row in rows if row["done"]]
                 if ids:
+                    await fold(connection, ids)
                     for statement in _DELETE_INTENTS:
                         await connection.execute(statement, ids)
             forgotten += len(ids)

@@ -12,15 +12,12 @@ from inferd.node import recorded as snapshots
 from inferd.node.recorded import Recorded
 from inferd.policies.journal import Entry
 from inferd.settlement.decisions import DECISION_COLUMNS
-from scheduler.decision import NUMBER_NAMES, Plan
+from scheduler.decision import Plan
 from scheduler.experiment import arms_of, commitment_bytes
 from scheduler.rows import DecisionRows
 
 _COPIED_AT_ONCE = 500
 _COLUMNS = ("round_id", "kind", *DECISION_COLUMNS, "arm")
-
-
-_FIELDS = ("reason", "worker", "score", "lease_ms", *NUMBER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +47,12 @@ def round_rows(plan: Plan, entry: Entry | None = None) -> RoundRows:
     kept = plan.kept
     news = kept if kept.news is None or kept.news.all() else kept.take(kept.news.nonzero()[0])
     number, shares = (0, (1,)) if entry is None else (entry.id, entry.choice.shares)
-    commitments = [one.key.commitment for one in plan.assigned.requests.tolist()]
     rows = RoundRows(
         (("assign", plan.assigned), ("keep", news), ("refuse", plan.refused)),
-        arms_of(commitment_bytes(commitments), number, shares).tolist(),
+        arms_of(commitment_bytes(plan.assigned.column("commitment")), number, shares).tolist(),
     )
     for _, decisions in rows.parts:
-        for name in _FIELDS:
+        for name in DECISION_COLUMNS:
             decisions.column(name)
     return rows
 
@@ -125,13 +121,10 @@ async def write_round(
 def _records(
     round_id: int, kind: str, decisions: DecisionRows, arms: Sequence[int] | None
 ) -> Iterator[tuple[Any, ...]]:
-    requests = decisions.requests.tolist()
     return zip(
-        repeat(round_id, len(requests)),
-        repeat(kind, len(requests)),
-        [one.key.id for one in requests],
-        [one.key.commitment for one in requests],
-        *(decisions.column(name) for name in _FIELDS),
-        repeat(None, len(requests)) if arms is None else arms,
+        repeat(round_id, len(decisions)),
+        repeat(kind, len(decisions)),
+        *(decisions.column(name) for name in DECISION_COLUMNS),
+        repeat(None, len(decisions)) if arms is None else arms,
         strict=True,
     )

@@ -4,6 +4,7 @@ dispatched."""
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -29,7 +30,7 @@ from inferd.node.tenants import store_uses
 from inferd.node.wakeup import Wakeup
 from inferd.policies.decide import decide
 from inferd.policies.journal import Entry, in_force
-from inferd.policies.steering import InForce, Steering
+from inferd.policies.steering import Steering
 from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
@@ -47,6 +48,9 @@ _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
 _OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
 
+_SWITCH_S = 0.001
+"""How long the thread of a round may keep the interpreter once the event loop wants it. The loop
+asks for it anew after each wait for the network, so it pays this several times for one answer."""
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
 
@@ -108,14 +112,17 @@ class _State:
         self,
         reading: Reading,
         workers: Sequence[WorkerView],
-        force: InForce,
+        steering: Steering,
+        entry: Entry,
         budget_s: float,
         record_up_to: int,
     ) -> _Decided:
-        """The plan, its rows, and what it was made of where that is to be kept; runs in a thread.
+        """The plan, its rows, and what it was made of where that is to be kept; runs in a thread:
+        a change of policy starts and ends processes there, too.
 
-        `record_up_to` is of the pending requests.
+        `entry` is the newest of node.policy; `record_up_to` is of the pending requests.
         """
+        force = steering.follow(entry)
         present = {view.id: view for view in workers}
         pending = self.feed.take_in(reading)
         self.planner.apply(
@@ -158,6 +165,9 @@ class Rounds:
     _state: _State = field(default_factory=_State)
     _grounds: Grounds | None = None
 
+    def __post_init__(self) -> None:
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+
     async def run(self) -> None:
         """For ever; a round that takes longer than a block makes the next one see the newest."""
         while True:
@@ -195,18 +205,19 @@ class Rounds:
             return None
         if entry is None:
             raise RuntimeError("no policy is in force")
-        force = self.steering.follow(entry)
         decided = await asyncio.to_thread(
             state.decide,
             reading,
             inputs.workers,
-            force,
+            self.steering,
+            entry,
             self.policy_budget_s(),
             self.record_up_to,
         )
         if decided.fallback is not None:
-            POLICY_FALLBACKS.labels(str(force.entry.choice)).inc()
-            log.warning("policy_failed", policy=str(force.entry.choice), reason=decided.fallback)
+            choice = str(decided.entry.choice)
+            POLICY_FALLBACKS.labels(choice).inc()
+            log.warning("policy_failed", policy=choice, reason=decided.fallback)
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
         if len(decided.rows):

@@ -18,6 +18,7 @@ from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
+from inferd.node.base_fee_rises import BaseFeeRises
 from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
@@ -59,6 +60,7 @@ class Session:
         self._workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
         self._steering = Steering()
+        self._rises = BaseFeeRises()
         self.worker_views: tuple[WorkerView, ...] | None = None
         """As the last round saw them; None before the first."""
         self.indexer = Indexer(
@@ -95,7 +97,8 @@ class Session:
             names=node.crew.names,
             fence=leadership.fence,
             bell=self._round_bell,
-            may_decide=lambda: self.caught_up,
+            # Before the first look of settlement nothing would seem to cost more than its base fee.
+            may_decide=lambda: self.caught_up and self.settlement.knows_prices,
             record_up_to=settings.retention.recorded_requests,
         )
         self.upkeep = Upkeep(
@@ -104,6 +107,7 @@ class Session:
             settled_days=settings.retention.settled_days,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
+            own_accounts=self._own_accounts,
             limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
@@ -168,14 +172,19 @@ class Session:
         self._settle_bell.ring()
 
     async def _settle(self) -> None:
+        again_at_s: float | None = None
         while True:
-            await self._settle_bell.wait()
+            await self._settle_bell.wait(until_s=again_at_s)
+            again_at_s = None
             if not self.caught_up:
                 continue
             async with self._db.acquire() as connection:
                 head = await load_cursor(connection)
             if head is not None:
-                await self.settlement.step(head)
+                knew_prices = self.settlement.knows_prices
+                again_at_s = await self.settlement.step(head)
+                if self.settlement.knows_prices and not knew_prices:
+                    self._round_bell.ring()
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
@@ -189,6 +198,9 @@ class Session:
                 max_wait_s=scheduling.max_wait_s,
                 inclusion_s=scheduling.inclusion_s,
                 gas_margin=scheduling.gas_margin,
+                base_fee_quantiles_ppm=await self._rises.quantiles_ppm(
+                    connection, scheduling.base_fee_quantile
+                ),
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
@@ -261,10 +273,16 @@ def settlement_settings(
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,
         max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
+        max_transaction_wei=posting.max_transaction_gwei * WEI_PER_GWEI,
+        cap_wei_per_hour=posting.cap_gwei_per_hour * WEI_PER_GWEI,
+        cap_wei_per_day=posting.cap_gwei_per_day * WEI_PER_GWEI,
         delay_price_wei_per_s=posting.delay_price_gwei_per_s * WEI_PER_GWEI,
         guard_s=posting.guard_s,
+        lead_s=posting.lead_s,
         max_results=posting.max_results,
         max_gas=posting.max_gas,
+        warn_runway_results=posting.warn_runway_results,
+        stop_runway_results=posting.stop_runway_results,
         refunds=posting.refund_expired,
         refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * WEI_PER_GWEI,
         refund_min_fee_ratio=posting.refund_min_fee_ratio,

@@ -31,6 +31,7 @@ from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.policies.installed import require_known
+from scheduler import flow
 from scheduler.choice import Choice, chosen
 from scheduler.policies import DEFAULT
 
@@ -94,7 +95,11 @@ class SchedulingSettings(_Section):
     inclusion_s: float = Field(3.0, gt=0)
     """Time kept free between a computed result and its deadline."""
     gas_margin: float = Field(1.5, ge=1)
-    """How many times its expected share of gas a fee must cover."""
+    """How many times its expected share of gas a fee must cover, at least."""
+    base_fee_quantile: float = Field(0.9, ge=0.5, le=0.999)
+    """A fee must also cover a rise of the base fee until its post that was not exceeded by this
+    part of the last 256 blocks: it counts where it is more than `gas_margin`, with volatile gas and
+    long computations."""
     expected_batch: int = Field(1, ge=1)
     """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
     little traffic; with much, a larger one admits fees that only pay in company."""
@@ -119,12 +124,30 @@ class PostingSettings(_Section):
     guard_s: float = Field(6.0, gt=0)
     """A result whose deadline is nearer than this and one block more, or than two blocks, is
     posted at once."""
+    lead_s: float = Field(1.5, gt=0, le=60)
+    """How long before the next block it is decided what to post, so that results that come between
+    two blocks share a transaction. Where blocks are less than 4 s or twice this apart, or come
+    without a rhythm, it is decided at once."""
     max_fee_gwei: int = Field(200, ge=1)
     """The most a unit of gas may cost, replacements included; above it results wait."""
+    max_transaction_gwei: int = Field(0, ge=0)
+    """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
+    cap_gwei_per_hour: int = Field(0, ge=0)
+    """The most that posts and deliveries may cost in any hour, in gwei of gas: nothing is sent or
+    replaced beyond it, though results expire. 0 = no limit; `limits.budget_gwei_per_hour` holds
+    back new work instead."""
+    cap_gwei_per_day: int = Field(0, ge=0)
+    """The same in any 24 hours."""
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
-    max_in_flight: int = Field(4, ge=1)
+    max_in_flight: int = Field(5, ge=1)
     """Transactions that are signed and not yet mined, at most."""
+    warn_runway_results: int = Field(200, ge=0)
+    """Warn where the poster's balance pays for fewer results than this, at what one costs now,
+    beyond what is under way and what waits; 0 = only where it does not pay for these."""
+    stop_runway_results: int = Field(5, ge=0)
+    """Plan no new transaction where it pays for fewer than this beyond what is under way, so that
+    this can still be replaced at a higher price."""
     refund_expired: bool = True
     """Refund expired requests as a service, at this operator's cost."""
     refund_max_fee_gwei: int = Field(20, ge=1)
@@ -181,6 +204,9 @@ class WorkerSettings(_Section):
     """Requests it computes at the same time."""
     memory_mb: int = Field(1024, ge=1)
     """What it offers to requests that ask for memory."""
+    unload_after_s: float = Field(0.0, ge=0)
+    """Seconds without a request after which its model leaves memory. The next request waits until
+    it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
     key: KeySource
     """Signs its results; its address is the worker."""
     owner: KeySource | None = None
@@ -240,6 +266,16 @@ class Settings(BaseSettings):
     @classmethod
     def _known_policy(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
         require_known(scheduling.choice)
+        return scheduling
+
+    @field_validator("scheduling")
+    @classmethod
+    def _flow_installed(cls, scheduling: SchedulingSettings) -> SchedulingSettings:
+        if scheduling.flow_arcs and not flow.available():
+            raise ValueError(
+                "flow_arcs decides by OR-tools, which is not installed: pip install"
+                " 'inferd[flow]', or leave flow_arcs out"
+            )
         return scheduling
 
     @field_validator("tenants")

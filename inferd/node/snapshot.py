@@ -9,7 +9,7 @@ from indexer.database import Connection
 from inferd.node.spending import load_budgets
 from inferd.node.tenants import load_uses
 from inferd.protocol.request import Delivery, InputKind
-from inferd.settlement.delivery_gas import delivery_gas, undeliverable
+from inferd.settlement.delivery_gas import later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.workers.leases import failure_words
 from inferd.workers.length_stats import Lengths
@@ -17,6 +17,7 @@ from scheduler.allowance import Taken
 from scheduler.cover import Cover
 from scheduler.model import (
     Block,
+    DeliveryKind,
     GasModel,
     ModelId,
     Moment,
@@ -124,7 +125,8 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
-        delivery_gas=delivery_gas(*delivery),
+        delivery=DeliveryKind[delivery[0].name],
+        later_gas=later_gas(*delivery),
         charged=row["charged"],
         tokens_mean=tokens.mean,
         tokens_sigma=tokens.sigma,

@@ -6,25 +6,13 @@ from collections.abc import Sequence
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery
-from inferd.settlement.delivery_gas import delivery_gas
+from inferd.settlement.delivery_gas import later_gas
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.purse import spent_on_work_wei
 from scheduler.allowance import Budget
 from scheduler.cover import Cover
+from scheduler.model import DeliveryKind
 
-HOUR_S = 3_600
-DAY_S = 86_400
-
-# By receipts what is mined, at the dearest what is under way. Refunds have a budget of their own.
-_SPENT = """
-    SELECT coalesce(sum(cost), 0) FROM (
-        SELECT CASE WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei
-                    WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')
-                    THEN a.gas_limit * a.max_fee_wei ELSE 0 END AS cost
-        FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id
-        WHERE i.kind IN ('post', 'deliver')
-          AND i.created_at >= now() - $1 * interval '1 second'
-    ) each_one
-"""
 _OUTSTANDING = f"""
     SELECT r.batchable, r.delivery, r.callback_gas_limit, length(r.input) AS input_bytes,
            r.max_tokens, count(*) AS requests
@@ -48,16 +36,14 @@ async def load_budgets(
         return ()
     outstanding_wei = 0
     for row in await connection.fetch(_OUTSTANDING):
-        gas = delivery_gas(
-            Delivery(row["delivery"]),
-            row["callback_gas_limit"],
-            row["input_bytes"],
-            row["max_tokens"],
+        delivery = Delivery(row["delivery"])
+        gas = cover.gas.of_delivery(DeliveryKind[delivery.name]) + later_gas(
+            delivery, row["callback_gas_limit"], row["input_bytes"], row["max_tokens"]
         )
         each_wei = cover.cost_wei(gas, batchable=row["batchable"])
         outstanding_wei += row["requests"] * each_wei
     budgets = []
     for window_s, limit_wei in limits_wei:
-        spent_wei = int(await connection.fetchval(_SPENT, window_s))
+        spent_wei = await spent_on_work_wei(connection, window_s)
         budgets.append(Budget(window_s, limit_wei, spent_wei + outstanding_wei))
     return tuple(budgets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from eth_utils.address import to_checksum_address
@@ -15,6 +16,7 @@ from indexer.rpc import EndpointStatus
 from indexer.rpc.heads import HeadsStatus
 from inferd import __version__
 from inferd.node import metrics
+from inferd.node.account_views import funds_view
 from inferd.node.api_models import (
     EndpointView,
     IndexView,
@@ -25,7 +27,8 @@ from inferd.node.api_models import (
 from inferd.node.crew import Crew
 from inferd.node.health import Health
 from inferd.node.settings import Settings
-from inferd.settlement.settings import PausedReason
+from inferd.settlement.runway import FundsState
+from inferd.settlement.settings import PausedReason, SettlementStatus
 from inferd.workers import service_stats
 from scheduler.model import WorkerId
 
@@ -65,13 +68,15 @@ class StatusReader:
         behind = index.head_behind_blocks
         health.set("endpoint_behind", behind > self._settings.index.max_lag_blocks, str(behind))
         details = {
-            PausedReason.INSUFFICIENT_FUNDS: f"it holds {settlement.balance_wei} wei",
+            PausedReason.INSUFFICIENT_FUNDS: funds_words(settlement),
             PausedReason.GAS_PRICE_OVER_CAP: settlement.posting,
+            PausedReason.SPENDING_OVER_CAP: settlement.posting,
             PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
             PausedReason.SIGNER_UNAVAILABLE: settlement.last_error or "see the log",
         }
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
+        health.warn("balance_low", settlement.funds is FundsState.LOW, funds_words(settlement))
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)
@@ -87,6 +92,11 @@ class StatusReader:
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
         metrics.REPAIRED_BLOCKS.set(_repaired_blocks(session))
         metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
+        metrics.POSTER_LOW.set(settlement.funds is not FundsState.ENOUGH)
+        if settlement.projection is not None:
+            runway = settlement.projection.runway_results
+            metrics.POSTER_SPEND.set(settlement.projection.spend_wei)
+            metrics.POSTER_RUNWAY.set(inf if runway is None else runway)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
         metrics.CALLBACKS_OWED.set(settlement.callbacks_owed)
@@ -110,10 +120,11 @@ class StatusReader:
             role=self._health.role,
             ready=self._health.ready,
             problems=list(self._health.problems.values()),
+            warnings=list(self._health.warnings.values()),
             index=index_view(session),
             requests=await self._counts(),
             workers=await self._workers(session),
-            settlement=self._settlement_view(session),
+            settlement=await self._settlement_view(session),
         )
 
     async def _counts(self) -> dict[str, int]:
@@ -147,13 +158,18 @@ class StatusReader:
             )
         return found
 
-    def _settlement_view(self, session: Session | None) -> SettlementView | None:
+    async def _settlement_view(self, session: Session | None) -> SettlementView | None:
         if session is None:
             return None
         status = session.settlement.status
+        funds = None
+        if self.db is not None:
+            async with self.db.acquire() as connection:
+                funds = await funds_view(connection, status)
         return SettlementView(
             poster=self._poster,
             balance_wei=None if status.balance_wei is None else str(status.balance_wei),
+            funds=funds,
             in_flight=status.in_flight,
             ready=status.ready,
             paused_reason=status.paused_reason,
@@ -161,6 +177,18 @@ class StatusReader:
             callbacks_owed=status.callbacks_owed,
             delivering=status.delivering,
         )
+
+
+def funds_words(settlement: SettlementStatus) -> str:
+    """What the poster holds, and what that has to pay for."""
+    seen = settlement.projection
+    if seen is None:
+        return f"it holds {settlement.balance_wei} wei"
+    return (
+        f"it holds {settlement.balance_wei} wei; transactions under way can cost"
+        f" {seen.in_flight_wei}, waiting work some {seen.waiting_wei}, one more result"
+        f" {seen.result_wei}"
+    )
 
 
 def _repaired_blocks(session: Session) -> int:

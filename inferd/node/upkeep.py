@@ -1,16 +1,18 @@
-"""What is periodic: overdue leases and old rows. The hot loop is woken by blocks instead."""
+"""What is periodic: overdue leases, old rows, gauges of the accounts. The hot loop is woken by
+blocks instead."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from indexer.database import Fence, Pool
-from inferd.node import recorded, tenants
+from indexer.types import Address
+from inferd.node import account_metrics, recorded, tenants
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
 from inferd.workers import leases, length_stats
@@ -18,6 +20,7 @@ from scheduler.allowance import Limits
 
 _LEASE_SWEEP_S = 1.0
 _RETENTION_S = 600.0
+_ACCOUNTS_S = 60.0
 _KEEP_ROUNDS = "30 days"
 _KEEP_REQUESTERS_DAYS = 30
 
@@ -33,6 +36,7 @@ class Upkeep:
         settled_days: int,
         snapshot_hours: int,
         snapshot_bytes: int,
+        own_accounts: Collection[Address],
         limits: Callable[[], Limits],
         on_expiry: Callable[[], None],
     ) -> None:
@@ -41,6 +45,7 @@ class Upkeep:
         self._fence = fence
         self._snapshot_hours = snapshot_hours
         self._snapshot_bytes = snapshot_bytes
+        self._own_accounts = own_accounts
         self._limits = limits
         self._on_expiry = on_expiry
 
@@ -62,6 +67,7 @@ class Upkeep:
             (self.forget_snapshots, _RETENTION_S),
             (self.forget_requesters, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
+            (self.measure_accounts, _ACCOUNTS_S),
         )
         for job, every_s in jobs:
             scheduler.add_job(job, "interval", seconds=every_s)
@@ -123,3 +129,8 @@ class Upkeep:
             await self._fence(connection)
             await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)
             await tenants.forget(connection, self._limits(), time.time())
+
+    async def measure_accounts(self) -> None:
+        """Brings the gauges of fees and gas up to date."""
+        async with self._db.acquire() as connection:
+            await account_metrics.measure(connection, self._own_accounts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 from indexer.database import BLOCK_CHANNEL, connect
@@ -28,14 +29,16 @@ class Wakeup:
         self._broken = True
         self._event.set()
 
-    async def wait(self) -> None:
-        """Until rung, or for 5 s: a lost notification delays work, it does not stop it.
+    async def wait(self, until_s: float | None = None) -> None:
+        """Until rung, or that time of `time.time`, or for 5 s: a lost notification delays work, it
+        does not stop it.
 
         Raises DatabaseUnreachable once the connection that rings it is gone.
         """
+        quiet_s = _QUIET_S if until_s is None else min(max(until_s - time.time(), 0.0), _QUIET_S)
         # Not wait_for, which forgets a cancellation that comes together with the ring.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_QUIET_S):
+            async with asyncio.timeout(quiet_s):
                 await self._event.wait()
         if self._broken:
             raise DatabaseUnreachable(

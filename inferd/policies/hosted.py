@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -38,13 +39,16 @@ class PolicyFailed(Exception):
 class HostedPolicy:
     """Keeps to the protocol of policies. Each method may raise PolicyFailed.
 
-    For one thread at a time.
+    For one thread at a time, but that any may close it.
     """
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
         self._budget_s = self._left_s = 0.0
         self._clock = clock
+        self._changing = threading.Lock()
+        """Held while a process is started or ended."""
+        self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
         self._wire: Wire | None = None
         self._hello: Mapping[str, Any] | None = None
@@ -67,27 +71,10 @@ class HostedPolicy:
         return 0 if self._hello is None else int(self._hello["sampled"])
 
     def start(self) -> None:
-        """Starts the process, unless it runs or it failed a moment ago. Waits for nothing."""
-        if self._process is not None or self._clock() < self._not_before_s:
-            return
-        ours, theirs = socket.socketpair()
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("INFERD_")}
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "inferd.policies.child",
-                    str(theirs.fileno()),
-                    self._name,
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-            )
-        self._wire = Wire(ours)
-        self._started_s = self._clock()
+        """Starts the process, unless it runs or it failed a moment ago. Does not wait for it."""
+        with self._changing:
+            if not self._closed:
+                self._start()
 
     def is_up(self, wait_s: float = 0.0) -> bool:
         """Whether it can be asked; waits for it so long. Raises PolicyFailed where it cannot be
@@ -95,14 +82,15 @@ class HostedPolicy:
         if self._hello is not None:
             return True
         self.start()
-        if self._wire is None:
+        wire = self._wire
+        if wire is None:
             return False
-        if not self._wire.has_arrived(wait_s):
+        if not wire.has_arrived(wait_s):
             if self._clock() - self._started_s > _START_WITHIN_S:
                 raise self._broken(f"did not start within {_START_WITHIN_S:.0f} s")
             return False
         try:
-            said = self._wire.receive(time.monotonic() + _HELLO_WITHIN_S)
+            said = wire.receive(time.monotonic() + _HELLO_WITHIN_S)
         except (BadMessage, OSError) as error:
             raise self._broken(f"ended as it started: {error}") from error
         if "error" in said.values:
@@ -127,12 +115,40 @@ class HostedPolicy:
         return self._ask("load", workers, {"used": used}, len(used))
 
     def close(self) -> None:
-        """Ends the process."""
-        if self._wire is not None:
-            self._wire.close()
+        """Ends the process, for good."""
+        with self._changing:
+            self._closed = True
+            self._end()
+
+    def _start(self) -> None:
+        if self._process is not None or self._clock() < self._not_before_s:
+            return
+        ours, theirs = socket.socketpair()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("INFERD_")}
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "inferd.policies.child",
+                    str(theirs.fileno()),
+                    self._name,
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+            )
+        self._wire = Wire(ours)
+        self._started_s = self._clock()
+
+    def _end(self) -> None:
+        # What is asked in another thread hears of it by the end of the process.
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        if self._wire is not None:
+            self._wire.close()
         self._process = self._wire = self._hello = None
 
     def _ask(
@@ -142,7 +158,8 @@ class HostedPolicy:
         more: Mapping[str, Ints],
         expected: int,
     ) -> Floats:
-        if self._hello is None or self._wire is None:
+        wire = self._wire
+        if self._hello is None or wire is None:
             raise self._failed("is not up")
         values: dict[str, Any] = {"ask": ask}
         columns = dict(more)
@@ -152,8 +169,8 @@ class HostedPolicy:
         began_s = time.monotonic()
         deadline_s = began_s + self._left_s
         try:
-            self._wire.send(Message(values, columns), deadline_s)
-            answer = self._wire.receive(deadline_s)
+            wire.send(Message(values, columns), deadline_s)
+            answer = wire.receive(deadline_s)
         except TimeoutError:
             raise self._broken(f"took longer than its {self._budget_s * 1000:.0f} ms") from None
         except (BadMessage, OSError) as error:
@@ -174,7 +191,8 @@ class HostedPolicy:
         return PolicyFailed(f"{self._name} {what}")
 
     def _broken(self, what: str) -> PolicyFailed:
-        self.close()
+        with self._changing:
+            self._end()
         self._not_before_s = self._clock() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
         return self._failed(what)

@@ -26,7 +26,7 @@ _SELECT = """
         ORDER BY d.request_id, d.commitment, d.id
     ), spent AS (
         SELECT i.request_id, i.commitment,
-               sum(div(a.gas_used * a.effective_gas_price_wei,
+               sum(div(a.gas_used * a.effective_gas_price_wei + a.data_fee_wei,
                        (SELECT count(*) FROM node.tx_item o WHERE o.intent_id = i.intent_id)))
                AS gas_wei
         FROM assigned s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 
 import structlog
@@ -40,9 +41,12 @@ class InForce:
 
 
 class Steering:
-    """The policies in force, changed between rounds. For one thread at a time."""
+    """The policies in force, changed between rounds. For one thread at a time, but that any may
+    close it."""
 
     def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._closed = False
         self._now: InForce | None = None
         self._next: InForce | None = None
         self._hosted: dict[str, HostedPolicy] = {}
@@ -51,8 +55,19 @@ class Steering:
         """What is in force once `entry` is the newest.
 
         A change takes effect at once, except that the policies before go on while the process of a
-        new one starts. Waits for nothing.
+        new one starts. Waits for no policy, but starting and ending processes takes a while: for a
+        thread.
         """
+        with self._changing:
+            return self._follow(entry)
+
+    def close(self) -> None:
+        """Ends all processes, for good."""
+        with self._changing:
+            self._closed = True
+            self._close_all_but(set())
+
+    def _follow(self, entry: Entry) -> InForce:
         if self._now is None:
             self._now = self._take(entry)
         elif entry.id != self._now.entry.id:
@@ -63,10 +78,6 @@ class Steering:
                 self._now, self._next = self._next, None
                 self._close_all_but({arm.policy for arm in entry.choice.arms})
         return self._now
-
-    def close(self) -> None:
-        """Ends all processes."""
-        self._close_all_but(set())
 
     def _take(self, entry: Entry) -> InForce:
         return InForce(
@@ -79,6 +90,8 @@ class Steering:
         hosted = self._hosted.get(name)
         if hosted is None:
             hosted = self._hosted[name] = HostedPolicy(name)
+            if self._closed:
+                hosted.close()
         return hosted
 
     def _close_all_but(self, names: set[str]) -> None:

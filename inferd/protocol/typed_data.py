@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import NewType
 
+import coincurve
 from eth_abi.abi import encode
-from eth_keys.datatypes import PrivateKey, Signature
-from eth_keys.exceptions import BadSignature as _BadKeySignature
+from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
-from eth_utils.exceptions import ValidationError
 
 from indexer.types import Address, Hash32
 
@@ -56,27 +55,40 @@ def consent_digest(domain: Hash32, owner: Address, signer: Address) -> Hash32:
     return _digest(domain, keccak(encoded))
 
 
+class DigestSigner:
+    """A private key with its public key at hand: to derive that takes longer than a signature."""
+
+    def __init__(self, private_key: PrivateKey) -> None:
+        self._key = coincurve.PrivateKey(private_key.to_bytes())
+
+    def sign(self, digest: Hash32) -> CompactSignature:
+        """Signs 32 bytes as they are; deterministic (RFC 6979)."""
+        signature = self._key.sign_recoverable(digest, hasher=None)
+        with_recovery = int.from_bytes(signature[32:64], "big") | signature[64] << 255
+        return CompactSignature(signature[:32] + with_recovery.to_bytes(32, "big"))
+
+
 def sign_digest(private_key: PrivateKey, digest: Hash32) -> CompactSignature:
-    """Signs 32 bytes as they are; deterministic (RFC 6979)."""
-    signature = private_key.sign_msg_hash(digest)
-    with_recovery = signature.s | signature.v << 255
-    return CompactSignature(signature.r.to_bytes(32, "big") + with_recovery.to_bytes(32, "big"))
+    """As `DigestSigner.sign`, once."""
+    return DigestSigner(private_key).sign(digest)
 
 
 def recover(digest: Hash32, signature: CompactSignature) -> Address:
     """Who signed. Raises BadSignature for what the contracts would refuse."""
     if len(signature) != 64:
         raise BadSignature(f"a compact signature has 64 bytes, not {len(signature)}")
-    r = int.from_bytes(signature[:32], "big")
     with_recovery = int.from_bytes(signature[32:], "big")
     v, s = with_recovery >> 255, with_recovery & (1 << 255) - 1
     if s > _HALF_ORDER:
         raise BadSignature("s is in the upper half of the curve's order")
+    recoverable = signature[:32] + s.to_bytes(32, "big") + bytes([v])
     try:
-        public_key = Signature(vrs=(v, r, s)).recover_public_key_from_msg_hash(digest)
-    except (_BadKeySignature, ValidationError) as error:
+        public_key = coincurve.PublicKey.from_signature_and_message(
+            recoverable, digest, hasher=None
+        )
+    except Exception as error:  # of no narrower type where it is not on the curve
         raise BadSignature(str(error)) from error
-    return Address(public_key.to_canonical_address())
+    return Address(keccak(public_key.format(compressed=False)[1:])[12:])
 
 
 def _digest(domain: Hash32, struct_hash: bytes) -> Hash32:

@@ -15,10 +15,11 @@ from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
+from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.decisions import SELECT_DECISION, leaf_of
-from inferd.settlement.delivery_gas import DELIVER_GAS, claim_gas, fits
+from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas, fits
 from inferd.settlement.postable import POSTABLE
-from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from scheduler.audit import merkle_root
@@ -51,6 +52,8 @@ class StoredResult:
     ready: ReadyResult
     deliverable: bool
     """False where it is for a contract and fits in no transaction to it."""
+    cohort: Cohort | None = None
+    """Those with which it was in a transaction that failed, maybe because of it."""
 
     def outbox_item(self) -> Item:
         return Item(self.item.request_id, self.item.commitment, self.worker)
@@ -73,13 +76,20 @@ class DecisionsToAnchor:
 
 
 async def load_ready(
-    pool: Pool, head: BlockRef, settings: SettlementSettings, *, max_gas: int
+    pool: Pool,
+    head: BlockRef,
+    settings: SettlementSettings,
+    *,
+    max_gas: int,
+    data: DataPrice = NO_DATA_PRICE,
 ) -> list[StoredResult]:
-    """All that the contract would take now, nearest deadlines first, then what came first.
+    """All that the contract would take at the head, nearest deadlines first, then what came first.
 
     That is: of workers that are enabled and staked, and not given up. A request can have several.
-    One that failed in a transaction before travels alone, so that it can spoil no other. `max_gas`
-    is what a transaction has at most, the one that calls a contract too.
+    A request of a block after the head waits for the next step: at this one the contract does
+    not know it.
+    `max_gas` is what a transaction has at most, the one that calls a contract too; `data` is
+    what that one costs beside its gas.
     """
     async with pool.acquire() as connection:
         rows = await connection.fetch(
@@ -88,27 +98,32 @@ async def load_ready(
             " octet_length(r.input) + octet_length(n.output) AS content_bytes,"
             " n.worker, n.digest, n.signature, owned.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
-            " EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
-            "         AND commitment = r.commitment AND worker = n.worker"
-            "         AND outcome = ANY($3::text[])) AS suspect"
+            " failure.failed_intent, failure.failed_size"
             " FROM chain.request r"
             " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
             " JOIN chain.worker owned ON owned.signer = n.worker"
-            " WHERE r.status = 'pending' AND r.deadline_s > $1 AND "
+            + last_failure("f.worker = n.worker", "$3")
+            + " WHERE r.status = 'pending' AND r.deadline_s > $1 AND r.created_block <= $4 AND "
             + POSTABLE
             + " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment AND i.live)"
             " ORDER BY r.deadline_s, r.id, n.computed_at, n.worker LIMIT $2",
             head.timestamp_s,
             _MAX_READY,
-            list(FAULTS),
+            list(SUSPECT),
+            head.number,
         )
     found = []
     for row in rows:
         worker: Address = row["worker"]
         commitment: Commitment = row["commitment"]
         callback = (row["callback_gas_limit"], row["content_bytes"])
+        cohort = cohort_of_row(row["failed_intent"], row["failed_size"])
+        # One that is alone in its company waits for nobody.
+        in_company = cohort is None or cohort.most_together > 1
         to_contract = row["delivery"] == Delivery.CALLBACK
+        later_gas = DELIVER_GAS + claim_gas(*callback) if to_contract else 0
+        later_bytes = claim_bytes(row["content_bytes"])
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
@@ -116,13 +131,14 @@ async def load_ready(
             revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
             deadline_s=row["deadline_s"],
             computed_at_s=row["computed_at_s"],
-            batchable=row["batchable"] and not row["suspect"],
+            batchable=row["batchable"] and in_company,
             delivery=DeliveryKind[Delivery(row["delivery"]).name],
-            later_gas=DELIVER_GAS + claim_gas(*callback) if to_contract else 0,
+            later_gas=later_gas,
+            later_data_wei=data.of(later_bytes, later_gas) if to_contract else 0,
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
-        found.append(StoredResult(item, worker, row["signature"], ready, deliverable))
+        found.append(StoredResult(item, worker, row["signature"], ready, deliverable, cohort))
     return found
 
 

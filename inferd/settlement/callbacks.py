@@ -16,6 +16,8 @@ from indexer.types import Address
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery, RequestParams
 from inferd.protocol.result import digest_of
+from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.delivery_gas import (
     CLAIM_BYTES_SQL,
     CLAIM_GAS_SQL,
@@ -23,7 +25,7 @@ from inferd.settlement.delivery_gas import (
     MAX_DELIVER_BYTES,
 )
 from inferd.settlement.params import params_of
-from inferd.settlement.receipts import CALLBACK_FAILED_OUTCOME, FAULTS
+from inferd.settlement.receipts import CALLBACK_FAILED_OUTCOME
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 
@@ -44,9 +46,7 @@ _OWED = f"""
                    div(r.fee_wei * $1, {_BPS}) AS poster_wei,
                    w.owner = ANY($2::bytea[]) AS owned,
                    EXISTS (SELECT FROM node.tx_attempt WHERE hash = r.settled_tx_hash) AS posted,
-                   EXISTS (SELECT FROM node.tx_item
-                           WHERE request_id = r.id AND commitment = r.commitment
-                             AND worker IS NULL AND outcome = ANY($3::text[])) AS suspect
+                   failure.failed_intent, failure.failed_size
             FROM chain.request r
             CROSS JOIN LATERAL (
                 SELECT octet_length(output) AS bytes FROM node.result n
@@ -54,6 +54,7 @@ _OWED = f"""
                 LIMIT 1
             ) o
             LEFT JOIN chain.worker w ON w.signer = r.worker
+            {last_failure("f.worker IS NULL", "$3")}
             WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
               AND r.callback_delivered_block IS NULL
               AND NOT EXISTS (SELECT FROM node.tx_item i
@@ -68,7 +69,8 @@ _OWED = f"""
 _PART = f"""
     WITH part AS MATERIALIZED (
         SELECT *, {DELIVER_GAS} + gas <= $4 AND claim_bytes <= {MAX_DELIVER_BYTES} AS fits,
-               ({DELIVER_GAS} + gas) * $5::numeric <= earned_wei AS pays
+               ({DELIVER_GAS} + gas) * $5::numeric + $10::numeric + claim_bytes * $11::numeric
+               <= earned_wei AS pays
         {_OWED}
         WHERE (settled_block, id) > ($6, $7) ORDER BY settled_block, id LIMIT $8
     ), counted AS (
@@ -94,8 +96,8 @@ class Owed:
     """What its delivery takes at most, beside the transaction's own."""
     earned_wei: int
     """By this operator, of the request's fee."""
-    suspect: bool
-    """It was in a transaction that failed, maybe because of it."""
+    cohort: Cohort | None = None
+    """Those with which it was in a transaction that failed, maybe because of it."""
 
     def outbox_item(self) -> Item:
         return Item(self.request_id, self.commitment, None)
@@ -126,6 +128,7 @@ class Limits:
     price_wei: int
     """Of one gas, in the next block."""
     max_callbacks: int
+    data: DataPrice = NO_DATA_PRICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +146,20 @@ def choose(owed: Sequence[Owed], limits: Limits) -> tuple[Owed, ...]:
     """The oldest that the balance pays for, as many as one transaction holds. Pure.
 
     The gas limit of a delivery is a bound and no estimate, since a consumer can tell an estimate
-    from a transaction. One that may have spoilt a transaction travels alone. One that does not fit
-    beside the others is passed over: it is the first of the next.
+    from a transaction. Those that may have spoilt a transaction keep to themselves (`apart`). One
+    that does not fit beside the others is passed over: it is the first of the next.
     """
     batch: list[Owed] = []
     gas_left = min(limits.max_gas, limits.free_gas) - DELIVER_GAS
     bytes_left = MAX_DELIVER_BYTES
     for one in owed:
-        if len(batch) == limits.max_callbacks:
+        cohort = batch[0].cohort if batch else one.cohort
+        most = limits.max_callbacks if cohort is None else cohort.most_together
+        if len(batch) == min(limits.max_callbacks, most):
             break
-        if one.gas > gas_left or one.claim_bytes > bytes_left or (one.suspect and batch):
+        if one.gas > gas_left or one.claim_bytes > bytes_left or one.cohort != cohort:
             continue
         batch.append(one)
-        if one.suspect:
-            break
         gas_left -= one.gas
         bytes_left -= one.claim_bytes
     return tuple(batch)
@@ -177,12 +180,16 @@ async def load_owed(
     so that what cannot be called hides nothing that can.
     """
     own = list(settings.own_accounts)
-    terms = (settings.poster_bps, own, list(FAULTS), limits.max_gas, limits.price_wei)
+    data = limits.data
+    price_wei = limits.price_wei + data.per_gas_wei
+    terms = (settings.poster_bps, own, list(SUSPECT), limits.max_gas, price_wei)
     found: list[Owed] = []
     waiting, after, seen = Waiting(), (-1, -1), part
     async with pool.acquire() as connection:
         while seen == part and len(found) < limit:
-            rows = await connection.fetch(_PART, *terms, *after, part, limit - len(found))
+            rows = await connection.fetch(
+                _PART, *terms, *after, part, limit - len(found), data.fixed_wei, data.per_byte_wei
+            )
             numbers = rows[0]
             seen = numbers["owed"]
             waiting = Waiting(
@@ -202,7 +209,7 @@ def _owed(row: Record) -> Owed:
         claim_bytes=row["claim_bytes"],
         gas=row["gas"],
         earned_wei=int(row["earned_wei"]),
-        suspect=row["suspect"],
+        cohort=cohort_of_row(row["failed_intent"], row["failed_size"]),
     )
 
 

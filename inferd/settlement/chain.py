@@ -9,15 +9,21 @@ from typing import Any, Literal, Protocol
 from indexer.database import Pool
 from indexer.errors import RpcUnreachable
 from indexer.rpc import FeeHistory, Header, Receipt, RpcError, RpcMalformed
+from indexer.rpc.market import next_base_fee_of, suggested_tip
+from indexer.rpc.refusals import lacks_method
 from indexer.rpc.wire import quantity
 from indexer.types import Address, BlockRef, Hash32, Wei
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
+from inferd.settlement.fees import Market
+from inferd.settlement.rollups import Rollup
 from scheduler.gas import base_fee_bound, next_base_fee
 
 RPC_TROUBLE = (RpcUnreachable, RpcError)
 """What every call below can raise: nobody answered, or a node refused."""
 
-_TIP_BLOCKS = 10
-_TIP_PERCENTILE = 50.0
+_MOST_TIMES = 2
+"""How many times the head's base fee, or the half of it, a node's word for the next is believed: no
+chain's rule goes so far in one block."""
 _NONCE_LIMIT = 2**63
 
 
@@ -32,7 +38,7 @@ class ChainRpc(Protocol):
         self,
         to: Address,
         data: bytes,
-        block: BlockRef | Literal["latest", "pending"] = "latest",
+        block: BlockRef | Hash32 | Literal["latest", "pending"] = "latest",
         sender: Address | None = None,
         gas: int | None = None,
     ) -> bytes: ...
@@ -41,9 +47,18 @@ class ChainRpc(Protocol):
 
     async def nonce(self, address: Address) -> int: ...
 
+    async def code(self, address: Address) -> bytes: ...
+
+    async def gas_price(self) -> Wei: ...
+
     async def max_priority_fee(self) -> Wei | None: ...
 
-    async def fee_history(self, blocks: int, percentiles: Sequence[float] = ()) -> FeeHistory: ...
+    async def fee_history(
+        self,
+        blocks: int,
+        percentiles: Sequence[float] = (),
+        newest: int | Literal["latest"] = "latest",
+    ) -> FeeHistory: ...
 
     async def estimate_gas(self, sender: Address, to: Address | None, data: bytes) -> int: ...
 
@@ -59,31 +74,47 @@ class Sight:
     """What one step sees of the chain, all of it at one head. Amounts are wei."""
 
     head: BlockRef
-    next_base_fee_wei: int
-    tip_wei: int
-    """What the node suggests; not yet bounded by the operator's caps."""
+    market: Market
     chain_nonce: int
     settled_nonce: int
     """The nonce `confirmations` blocks deep: what is below is spent for good."""
     balance_wei: int
     free_wei: int
     """The balance without what transactions in flight can still cost; shrinks as more are made."""
+    data: DataPrice = NO_DATA_PRICE
+    """What transactions cost beside their gas."""
+    replaces: bool = True
+    """Whether a dearer transaction takes the place of one that an endpoint took."""
+
+    @property
+    def next_base_fee_wei(self) -> int:
+        return self.market.base_fee_wei
 
 
 async def look(
-    rpc: ChainRpc, pool: Pool, sender: Address, head: BlockRef, confirmations: int
+    rpc: ChainRpc,
+    pool: Pool,
+    sender: Address,
+    head: BlockRef,
+    confirmations: int,
+    rollup: Rollup,
+    max_tip_wei: int,
 ) -> Sight:
-    """Raises RPC_TROUBLE; also where the endpoint does not have that head (yet, or any more)."""
+    """A tip above `max_tip_wei` is believed only as far as recent blocks bear it out.
+
+    Raises RPC_TROUBLE; also where the endpoint does not have that head (yet, or any more).
+    """
     deep = max(head.number - confirmations + 1, 0)
     balance_wei = await rpc.balance(sender)
     return Sight(
         head=head,
-        next_base_fee_wei=await _next_base_fee(pool, head),
-        tip_wei=await _suggested_tip(rpc),
+        market=await _market(rpc, pool, head, max_tip_wei),
         chain_nonce=await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()}),
         settled_nonce=await _nonce_at(rpc, sender, hex(deep)),
         balance_wei=balance_wei,
         free_wei=balance_wei,
+        data=await rollup.data_price(head),
+        replaces=await rollup.replaces(),
     )
 
 
@@ -102,25 +133,46 @@ async def canonical_hash(rpc: ChainRpc, pool: Pool, head: BlockRef, number: int)
     return header.hash if header is not None else None
 
 
-async def _next_base_fee(pool: Pool, head: BlockRef) -> int:
+async def _market(rpc: ChainRpc, pool: Pool, head: BlockRef, max_tip_wei: int) -> Market:
+    if head.base_fee_wei == 0:
+        # Of nothing, or no such thing: the tables do not tell these apart.
+        header = await rpc.header(head.hash)
+        if header is not None and not header.has_base_fee:
+            return Market(0, await rpc.gas_price(), dynamic=False)
+    base_fee_wei = await _next_base_fee(rpc, pool, head)
+    return Market(base_fee_wei, await suggested_tip(rpc, max_tip_wei))
+
+
+async def _next_base_fee(rpc: ChainRpc, pool: Pool, head: BlockRef) -> int:
+    """By the rule of EIP-1559 where the head's own base fee follows it from its parent's, and else
+    what the node says."""
     async with pool.acquire() as connection:
-        gas_used: int | None = await connection.fetchval(
-            "SELECT gas_used FROM chain.block WHERE hash = $1 AND number = $2",
+        rows = await connection.fetch(
+            "SELECT b.base_fee_wei, b.gas_used, b.gas_limit, parent.base_fee_wei AS parent_wei,"
+            " parent.gas_used AS parent_used, parent.gas_limit AS parent_limit"
+            " FROM chain.block b LEFT JOIN chain.block parent ON parent.hash = b.parent_hash"
+            " AND parent.number = b.number - 1 WHERE b.hash = $1 AND b.number = $2",
             head.hash,
             head.number,
         )
-    if gas_used is None:
-        return base_fee_bound(head.base_fee_wei, 1)
-    return next_base_fee(head.base_fee_wei, gas_used, head.gas_limit)
-
-
-async def _suggested_tip(rpc: ChainRpc) -> int:
-    suggested = await rpc.max_priority_fee()
-    if suggested is not None:
-        return suggested
-    history = await rpc.fee_history(_TIP_BLOCKS, [_TIP_PERCENTILE])
-    tips = sorted(rewards[0] for rewards in history.rewards_wei if rewards)
-    return tips[len(tips) // 2] if tips else 0
+    by_rule = None
+    if rows:
+        row = rows[0]
+        by_rule = next_base_fee(head.base_fee_wei, row["gas_used"], row["gas_limit"])
+        if row["parent_wei"] is not None and head.base_fee_wei == next_base_fee(
+            int(row["parent_wei"]), row["parent_used"], row["parent_limit"]
+        ):
+            return by_rule
+    try:
+        told = next_base_fee_of(await rpc.fee_history(1, newest=head.number), head)
+    except RpcError as error:
+        if not lacks_method(error):
+            raise
+        told = None
+    if told is None:
+        return base_fee_bound(head.base_fee_wei, 1) if by_rule is None else by_rule
+    most_wei = max(head.base_fee_wei * _MOST_TIMES, base_fee_bound(head.base_fee_wei, 1))
+    return min(max(told, head.base_fee_wei // _MOST_TIMES), most_wei)
 
 
 async def _nonce_at(rpc: ChainRpc, sender: Address, block: object) -> int:

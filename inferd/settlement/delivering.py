@@ -19,7 +19,7 @@ from inferd.settlement.callbacks import (
 )
 from inferd.settlement.chain import Sight
 from inferd.settlement.delivery_gas import DELIVER_GAS
-from inferd.settlement.fees import Fees, first_fees
+from inferd.settlement.fees import Fees, first_fees, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, gas_cap
 from inferd.settlement.records import Draft
@@ -51,13 +51,14 @@ class Deliverer:
     async def deliver(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
         settings, number = self._settings, sight.head.number
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, settings.fee_caps())
+        fees = first_fees(sight.market, settings.fee_caps())
         max_gas = gas_cap(settings.max_gas, sight)
         limits = Limits(
             max_gas=max_gas,
             free_gas=sight.free_wei // fees.max_fee_wei if fees and fees.max_fee_wei else max_gas,
             price_wei=sight.next_base_fee_wei + (fees.priority_fee_wei if fees else 0),
             max_callbacks=_MOST_CALLBACKS,
+            data=sight.data,
         )
         found, waiting = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._status.callbacks_owed = waiting.owed
@@ -94,10 +95,13 @@ class Deliverer:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
+            gas += await self._launcher.unestimated_gas(call, sight)
+            earned_wei = sum(callback.owed.earned_wei for callback in callbacks)
             if await self._launcher.passes(call, gas, sight):
-                return await self._launcher.launch(
-                    _draft(callbacks, call, gas, fees, sight), fees, sight
-                )
+                # Nor is it ever mined at a loss: its gas is what the callbacks were chosen by.
+                fees = within(fees, _break_even_wei(call, gas, sight, earned_wei))
+                draft = _draft(callbacks, call, gas, fees, sight, earned_wei)
+                return await self._launcher.launch(draft, fees, sight)
             _log.warning(
                 "delivery_refused",
                 gas_limit=gas,
@@ -107,6 +111,11 @@ class Deliverer:
                 self._holds.hold(callbacks[0].owed.outbox_item(), sight.head.number)
             callbacks = callbacks[: len(callbacks) // 2]
         return False
+
+
+def _break_even_wei(call: Call, gas: int, sight: Sight, earned_wei: int) -> int:
+    """The price of a gas at which a delivery costs what its callbacks earned."""
+    return max(earned_wei - sight.data.of(len(call.calldata), gas), 0) // gas
 
 
 def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
@@ -122,7 +131,14 @@ def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
     return f"Of {count(waiting.owed, 'callback')} owed: {', '.join(clauses)}." if clauses else ""
 
 
-def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sight: Sight) -> Draft:
+def _draft(
+    callbacks: Sequence[Callback],
+    call: Call,
+    gas: int,
+    fees: Fees,
+    sight: Sight,
+    earned_wei: int,
+) -> Draft:
     return Draft(
         kind="deliver",
         target=call.target,
@@ -132,7 +148,9 @@ def _draft(callbacks: Sequence[Callback], call: Call, gas: int, fees: Fees, sigh
         reason="owed",
         inputs={
             "callbacks": len(callbacks),
-            "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei),
-            "earned_wei": sum(callback.owed.earned_wei for callback in callbacks),
+            "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei)
+            + sight.data.of(len(call.calldata), gas),
+            "earned_wei": earned_wei,
+            "break_even_wei": _break_even_wei(call, gas, sight, earned_wei),
         },
     )

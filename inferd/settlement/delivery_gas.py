@@ -13,7 +13,8 @@ MAX_DELIVER_BYTES = 120_000
 STORED_GAS = 4_300
 """What a digest takes more in a post than an event: its word is written and not cleared, and the
 refund for clearing it is lost. In a batch; alone, or in a fresh word of 256 ids, it takes more,
-which the margin of admission covers."""
+which the margin of admission covers. This and the next are what a node takes them for until it has
+receipts."""
 OWED_GAS = 5_000
 """The same of a debt, whose key is hashed besides."""
 _CLAIM_GAS = 30_000
@@ -59,17 +60,14 @@ def expected_bytes(input_bytes: int, max_tokens: int) -> int:
     return input_bytes + _BYTES_PER_TOKEN * max_tokens
 
 
-def delivery_gas(
+def later_gas(
     delivery: Delivery, callback_gas_limit: int, input_bytes: int, max_tokens: int
 ) -> int:
-    """What a request's delivery takes beyond a share of a post; of a callback, in a transaction of
-    its own."""
-    if delivery is Delivery.EVENT:
+    """What a request's delivery takes after the post, in a transaction of its own; what it adds to
+    the post is in the gas model."""
+    if delivery is not Delivery.CALLBACK:
         return 0
-    if delivery is Delivery.STORED:
-        return STORED_GAS
-    content_bytes = expected_bytes(input_bytes, max_tokens)
-    return OWED_GAS + DELIVER_GAS + claim_gas(callback_gas_limit, content_bytes)
+    return DELIVER_GAS + claim_gas(callback_gas_limit, expected_bytes(input_bytes, max_tokens))
 
 
 def undeliverable(

@@ -1,8 +1,12 @@
-"""EIP-1559 fees of a first attempt and of its replacements. Pure; all amounts are wei per gas."""
+"""Fees of a first attempt and of its replacements. Pure; all amounts are wei per gas.
+
+A chain without EIP-1559 is one whose base fee is 0: a gas price is a maximum and a tip in one
+(EIP-1559 says so itself of transactions of the old kind). So one set of rules serves both.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Geth takes 10 %, reth wants more than 10 %, and some clients 12.5 %: 9/8 satisfies all.
 _RAISE_NUMERATOR, _RAISE_DENOMINATOR = 9, 8
@@ -14,6 +18,20 @@ class Fees:
 
     max_fee_wei: int
     priority_fee_wei: int
+    dynamic: bool = True
+    """False: to be signed as a transaction of type 0, whose gas price both fields are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What the next block asks."""
+
+    base_fee_wei: int
+    tip_wei: int
+    """As suggested, not yet bounded by the operator's caps; all of the gas price of a chain without
+    EIP-1559."""
+    dynamic: bool = True
+    """False on a chain without EIP-1559."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,41 +43,55 @@ class FeeCaps:
     min_priority_fee_wei: int = 0
 
 
-def first_fees(next_base_fee_wei: int, suggested_tip_wei: int, caps: FeeCaps) -> Fees | None:
+def first_fees(market: Market, caps: FeeCaps) -> Fees | None:
     """Twice the next base fee and the tip, so that six full blocks do not price it out.
 
     None where the cap does not even pay for the next block.
     """
-    tip = market_tip(suggested_tip_wei, caps)
-    if next_base_fee_wei + tip > caps.max_fee_wei:
+    tip = market_tip(market, caps)
+    if market.base_fee_wei + tip > caps.max_fee_wei:
         return None
-    return Fees(min(2 * next_base_fee_wei + tip, caps.max_fee_wei), tip)
+    return Fees(min(2 * market.base_fee_wei + tip, caps.max_fee_wei), tip, market.dynamic)
 
 
-def replacement_fees(
-    previous: Fees, next_base_fee_wei: int, suggested_tip_wei: int, caps: FeeCaps
-) -> Fees | None:
+def replacement_fees(previous: Fees, market: Market, caps: FeeCaps) -> Fees | None:
     """Both fields at least 12.5 % up, and at least what a first attempt would offer now.
 
     None where that is over a cap, or would still not pay for the next block: then the old bytes
     are the best there is.
     """
-    tip = max(market_tip(suggested_tip_wei, caps), _raised(previous.priority_fee_wei))
-    least = max(_raised(previous.max_fee_wei), next_base_fee_wei + tip)
+    caps = caps_in(market, caps)
+    tip = max(market_tip(market, caps), _raised(previous.priority_fee_wei))
+    least = max(_raised(previous.max_fee_wei), market.base_fee_wei + tip)
+    if not market.dynamic:
+        tip = least
     if least > caps.max_fee_wei or tip > caps.max_priority_fee_wei:
         return None
-    wanted = max(least, 2 * next_base_fee_wei + tip)
-    return Fees(min(wanted, caps.max_fee_wei), tip)
+    wanted = max(least, 2 * market.base_fee_wei + tip)
+    return Fees(min(wanted, caps.max_fee_wei), tip, market.dynamic)
 
 
 def within(fees: Fees, cap_wei: int) -> Fees:
     """The same fees where they offer no more than `cap_wei` a gas, and else so much."""
-    return Fees(min(fees.max_fee_wei, cap_wei), min(fees.priority_fee_wei, cap_wei))
+    return replace(
+        fees,
+        max_fee_wei=min(fees.max_fee_wei, cap_wei),
+        priority_fee_wei=min(fees.priority_fee_wei, cap_wei),
+    )
 
 
-def market_tip(suggested_tip_wei: int, caps: FeeCaps) -> int:
-    """The endpoint's suggestion within the operator's caps."""
-    return min(max(suggested_tip_wei, caps.min_priority_fee_wei), caps.max_priority_fee_wei)
+def market_tip(market: Market, caps: FeeCaps) -> int:
+    """The suggested tip within the operator's caps."""
+    caps = caps_in(market, caps)
+    return min(max(market.tip_wei, caps.min_priority_fee_wei), caps.max_priority_fee_wei)
+
+
+def caps_in(market: Market, caps: FeeCaps) -> FeeCaps:
+    """The tip's own cap says nothing of a gas price: that has the cap of the whole."""
+    if market.dynamic:
+        return caps
+    # One wei more: a price above the cap has to stay above it, to be seen as one.
+    return replace(caps, max_priority_fee_wei=caps.max_fee_wei + 1)
 
 
 def _raised(value: int) -> int:

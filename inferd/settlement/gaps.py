@@ -1,8 +1,5 @@
 """Every reserved nonce ends mined, or no later one ever is.
 
-A closed intent whose transaction is no longer in the block it was in is opened again, whether the
-nonce is a gap then or the new branch has the transaction too, elsewhere and perhaps to another end.
-
 A nonce between the chain's and our next one that no live intent holds is a gap. It comes from a
 reorganisation deeper than the confirmations, which took a transaction whose intent was closed: the
 intent is opened again and its bytes are sent again. Where no transaction of ours ever had the
@@ -24,11 +21,10 @@ from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Draft, Intent
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.state import CLOSED
 
 _log = structlog.get_logger("settlement")
 _AT_ONCE = 64
-_LOOK_BACK = 512
-"""How far below the settled nonce blocks are compared; older ones are out of any reorg's reach."""
 
 
 class GapFiller:
@@ -47,9 +43,7 @@ class GapFiller:
 
     async def fill(self, live: Sequence[Intent], sight: Sight) -> bool:
         """Whether an intent became live by it. Raises RPC_TROUBLE."""
-        changed = await self._reopen_moved(sight)
-        if changed:
-            live = await self._outbox.live()
+        changed = False
         next_nonce = await self._outbox.next_nonce()
         held = {intent.nonce for intent in live}
         missing = [n for n in range(sight.chain_nonce, next_nonce) if n not in held][:_AT_ONCE]
@@ -65,7 +59,9 @@ class GapFiller:
                 nonce=intent.nonce,
                 trace_ids=intent.trace_ids,
             )
-            if await self._outbox.reopen(intent.id):
+            # What is final is not opened again. Should a chain break that promise, its requests
+            # are pending once more and its bytes fill the gap.
+            if intent.state in CLOSED and await self._outbox.reopen(intent.id):
                 changed = True
                 continue
             newest = intent.attempts[-1]
@@ -74,18 +70,6 @@ class GapFiller:
         holes = sorted(unfilled)
         if holes and self._has_stayed(holes, sight):
             changed = await self._fill_hole(holes[0], sight) or changed
-        return changed
-
-    async def _reopen_moved(self, sight: Sight) -> bool:
-        changed = False
-        for intent in await self._outbox.moved(sight.settled_nonce - _LOOK_BACK):
-            _log.warning(
-                "closed_transaction_left_its_block",
-                intent_id=intent.id,
-                nonce=intent.nonce,
-                trace_ids=intent.trace_ids,
-            )
-            changed = await self._outbox.reopen(intent.id) or changed
         return changed
 
     def _has_stayed(self, holes: Sequence[int], sight: Sight) -> bool:
@@ -97,7 +81,7 @@ class GapFiller:
         return age >= self._settings.resend_after_blocks
 
     async def _fill_hole(self, nonce: int, sight: Sight) -> bool:
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
+        fees = first_fees(sight.market, self._settings.fee_caps())
         noop = await self._launcher.noop(sight)
         if fees is None or noop is None:
             return False

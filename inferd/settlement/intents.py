@@ -12,7 +12,7 @@ from indexer.types import Address
 from inferd.settlement.fees import Fees
 from inferd.settlement.receipts import OUT_OF_GAS
 from inferd.settlement.records import Attempt, Intent, Item
-from inferd.settlement.state import AttemptState, IntentState
+from inferd.settlement.state import LIVE_SQL, AttemptState, IntentState
 
 
 class IntentReader:
@@ -27,19 +27,17 @@ class IntentReader:
         """All intents that are not closed, in the order of their nonces; unsigned ones last."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(
-                "SELECT * FROM node.tx_intent WHERE sender = $1"
-                " AND state IN ('planned', 'signed', 'broadcast', 'mined')",
+                f"SELECT * FROM node.tx_intent WHERE sender = $1 AND {LIVE_SQL}",  # noqa: S608
                 self._sender,
             )
-            intents = await _with_parts(connection, rows)
+            intents = await with_parts(connection, rows)
         return sorted(intents, key=lambda i: (i.nonce is None, i.nonce or 0, i.id))
 
     async def other_senders(self) -> list[Address]:
         """Who else has live intents."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(
-                "SELECT DISTINCT sender FROM node.tx_intent WHERE sender <> $1"
-                " AND state IN ('planned', 'signed', 'broadcast', 'mined')",
+                f"SELECT DISTINCT sender FROM node.tx_intent WHERE sender <> $1 AND {LIVE_SQL}",  # noqa: S608
                 self._sender,
             )
         return [row["sender"] for row in rows]
@@ -58,24 +56,19 @@ class IntentReader:
         """One intent as it is now."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch("SELECT * FROM node.tx_intent WHERE id = $1", intent_id)
-            (intent,) = await _with_parts(connection, rows)
+            (intent,) = await with_parts(connection, rows)
         return intent
 
-    async def moved(self, first_nonce: int) -> list[Intent]:
-        """The closed intents, from a nonce on, whose transaction is not in the block it was in."""
+    async def logged(self, intent: Intent) -> frozenset[bytes]:
+        """Hashes of its transactions that indexed events of its items name."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(
-                "SELECT * FROM node.tx_intent WHERE state IN ('confirmed', 'failed', 'cancelled')"
-                " AND id IN (SELECT intent_id FROM node.tx_attempt a"
-                "     JOIN chain.block b ON b.number = a.mined_block"
-                "     WHERE a.chain_id = $1 AND a.sender = $2 AND a.nonce >= $3"
-                "     AND a.state = 'mined' AND b.hash <> a.mined_block_hash)",
-                self._chain_id,
-                self._sender,
-                first_nonce,
+                "SELECT DISTINCT tx_hash FROM chain.log WHERE request_id = ANY($1::bigint[])"
+                " AND tx_hash = ANY($2::bytea[])",
+                [item.request_id for item in intent.items],
+                [attempt.hash for attempt in intent.attempts],
             )
-            intents = await _with_parts(connection, rows)
-        return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
+        return frozenset(row["tx_hash"] for row in rows)
 
     async def times_out_of_gas(self, items: Sequence[Item]) -> int:
         """In how many transactions that ran out of gas the unluckiest of these items was."""
@@ -101,11 +94,12 @@ class IntentReader:
                 self._sender,
                 list(nonces),
             )
-            intents = await _with_parts(connection, rows)
+            intents = await with_parts(connection, rows)
         return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
 
 
-async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
+async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
+    """Rows of node.tx_intent with their items and attempts, in the same order."""
     ids = [row["id"] for row in rows]
     items: dict[int, list[Item]] = {intent_id: [] for intent_id in ids}
     for row in await connection.fetch(
@@ -129,6 +123,7 @@ async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) ->
                 raw=row["raw"],
                 state=AttemptState(row["state"]),
                 error=row["error"],
+                data_fee_wei=int(row["data_fee_wei"]),
             )
         )
     return [
@@ -142,6 +137,7 @@ async def _with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) ->
             items=tuple(items[row["id"]]),
             attempts=tuple(attempts[row["id"]]),
             break_even_wei=_break_even_wei(row["inputs"]),
+            cancel_asked=row["cancel_asked_at"] is not None,
         )
         for row in rows
     ]

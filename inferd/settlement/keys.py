@@ -34,7 +34,8 @@ class TransactionSigner(Protocol):
     def address(self) -> Address: ...
 
     async def sign(self, transaction: Mapping[str, Any]) -> SignedTx:
-        """Signs an EIP-1559 transaction in web3's field names. Raises SignerTrouble."""
+        """Signs a transaction of type 2, or of type 0 where it has a gas price; in web3's field
+        names. Raises SignerTrouble."""
         ...
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import structlog
 from eth_abi.exceptions import DecodingError
 
 from indexer.rpc import RpcError, RpcMalformed
-from indexer.types import ZERO_HASH, Address, Contracts
+from indexer.rpc.refusals import is_revert
+from indexer.types import Address, BlockRef, Contracts
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
-from inferd.settlement.fees import Fees
+from inferd.settlement.fees import Fees, within
 from inferd.settlement.outbox import AlreadyLive, Outbox
+from inferd.settlement.purse import Purse
 from inferd.settlement.records import Draft, Payload
+from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
 from scheduler.gas import MAX_TRANSACTION_GAS
 
-_REVERT_CODE = 3
-_REVERT_WORDS = ("revert", "out of gas", "outofgas", "invalid opcode", "vm execution error")
+_log = structlog.get_logger("settlement")
 _GAS_NUMERATOR, _GAS_DENOMINATOR = 6, 5
 _FRESH_SLOT_GAS = 17_100
 """What it costs more to write a slot that holds zero than one that does not."""
@@ -50,6 +54,8 @@ class Launcher:
         contracts: Contracts,
         status: SettlementStatus,
         max_gas: int,
+        purse: Purse,
+        rollup: Rollup,
     ) -> None:
         self.signing = signing
         self._rpc = rpc
@@ -59,15 +65,29 @@ class Launcher:
         self._contracts = contracts
         self._status = status
         self._max_gas = max_gas
+        self._purse = purse
+        self.behind_others = False
+        """Whether transactions of ours are on their way that come before the next one."""
+        self._rollup = rollup
 
     async def simulate(self, call: Call, sight: Sight) -> int:
-        """How many items the call would settle, refund or deliver at the head; 0 where it reverts.
+        """How many items the call would settle, refund or deliver now; 0 where it reverts.
 
-        Raises RPC_TROUBLE.
+        Now is at the head, and, while earlier transactions of ours are on their way, after what the
+        node expects of the next block as well. Raises RPC_TROUBLE.
         """
+        count = await self._simulate_at(call, sight.head)
+        if count and self.behind_others:
+            try:
+                return min(count, await self._simulate_at(call, "pending"))
+            except RpcError as error:
+                _log.info("no_pending_state", error=error.message)
+        return count
+
+    async def _simulate_at(self, call: Call, block: BlockRef | Literal["pending"]) -> int:
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=sight.head, sender=self._address
+                call.target, call.calldata, block=block, sender=self._address
             )
         except RpcError as error:
             if is_revert(error):
@@ -113,15 +133,23 @@ class Launcher:
                 return None
             raise
 
+    async def unestimated_gas(self, call: Call, sight: Sight) -> int:
+        """What a gas limit that is no estimate needs besides, where the chain takes gas for the
+        call's bytes. Raises RPC_TROUBLE."""
+        return await self._rollup.l1_gas(call.target, call.calldata, sight.head)
+
     async def noop(self, sight: Sight) -> Payload | None:
-        """An empty post: it takes a nonce, and has no other effect. Raises RPC_TROUBLE."""
-        calldata = calls.post([], ZERO_HASH)
-        call = Call("InferenceResults", "post", self._contracts.results, calldata)
-        estimate = await self.estimate(call)
+        """Nothing, sent to ourselves: it takes a nonce, and has no other effect. Raises
+        RPC_TROUBLE.
+
+        On some chains it takes more than the 21,000 gas of any transaction (Arbitrum adds its L1
+        part), so it is estimated like all others.
+        """
+        estimate = await self.estimate(Call("", "", self._address, b""))
         if estimate is None:
             return None
         limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
-        return Payload(call.target, calldata, limit)
+        return Payload(self._address, b"", limit)
 
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None
@@ -134,7 +162,14 @@ class Launcher:
         times = min(await self._outbox.times_out_of_gas(draft.items), _MOST_DOUBLINGS)
         limit = min(draft.gas_limit << times, gas_cap(self._max_gas, sight))
         draft = dataclasses.replace(draft, gas_limit=limit)
-        cost_wei = draft.gas_limit * fees.max_fee_wei
+        data_wei = sight.data.reserve(len(draft.calldata), draft.gas_limit)
+        most_wei = self._purse.most_wei(draft.kind)
+        if most_wei is not None:
+            fees = within(fees, max(most_wei - data_wei, 0) // draft.gas_limit)
+            if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
+                self._status.noticed = PausedReason.SPENDING_OVER_CAP
+                return False
+        cost_wei = draft.gas_limit * fees.max_fee_wei + data_wei
         if cost_wei > sight.free_wei:
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
             return False
@@ -144,19 +179,21 @@ class Launcher:
             self._status.last_error = str(error)
             return False
         intent = await self._outbox.load(intent_id)
-        intent = await self.signing.first(intent, fees, hole=hole)
+        intent = await self.signing.first(intent, fees, sight.data, hole=hole)
         sight.free_wei -= cost_wei
+        self._purse.take(draft.kind, cost_wei)
         return await self._sender.send(intent, intent.attempts[-1], sight)
 
 
-def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0) -> int:
-    """A fifth more than the estimate, at least what such calls took so far, at most the cap.
+def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0, floor: int = 0) -> int:
+    """A fifth more than the estimate, at least what such calls took so far and what no node takes
+    less for (`scheduler.gas.calldata_floor`), at most the cap.
 
     Of `slots`, each may hold something when the estimate is made and nothing in the block: an owner
     withdrew its credit, or a reorganisation took the transaction that wrote it.
     """
     fifth_more = -(-estimate * _GAS_NUMERATOR // _GAS_DENOMINATOR)
-    return min(max(fifth_more, estimate + slots * _FRESH_SLOT_GAS, expected), cap)
+    return min(max(fifth_more, estimate + slots * _FRESH_SLOT_GAS, expected, floor), cap)
 
 
 def fresh_slots(accounts: int, request_ids: Iterable[int]) -> int:
@@ -167,9 +204,3 @@ def fresh_slots(accounts: int, request_ids: Iterable[int]) -> int:
 def gas_cap(max_gas: int, sight: Sight) -> int:
     """The most gas a transaction may have: by the operator, the protocol and the block."""
     return min(max_gas, MAX_TRANSACTION_GAS, sight.head.gas_limit)
-
-
-def is_revert(error: RpcError) -> bool:
-    """Whether the call failed, and not the endpoint."""
-    text = error.message.lower()
-    return error.code == _REVERT_CODE or any(word in text for word in _REVERT_WORDS)

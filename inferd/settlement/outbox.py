@@ -1,4 +1,5 @@
-"""The outbox tables. Each method is one transaction, and its fence is checked inside.
+"""The outbox tables. Each method is one transaction, and its fence is checked inside; a step that
+`state` does not know is refused by the database.
 
 A signed transaction is committed here before it is sent for the first time: after a crash the same
 bytes are sent again, and the same nonce is never signed for anything else but its replacement.
@@ -7,12 +8,12 @@ bytes are sent again, and the same nonce is never signed for anything else but i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
 
-from indexer.database import Connection, Fence, Pool, plain_text
+from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, Delivery
@@ -21,7 +22,8 @@ from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
-from inferd.settlement.state import IntentState
+from inferd.settlement.state import LIVE_SQL, IntentState
+from inferd.settlement.steps import note_answer, take, unmine
 from scheduler.audit import VERSION as LEAF_VERSION
 
 ItemKey = tuple[int, Commitment]
@@ -36,6 +38,10 @@ class AlreadyLive(Exception):
 
 class NotPlanned(Exception):
     """The intent is no longer waiting for its first signature."""
+
+
+class NonceHeld(Exception):
+    """Another live intent has that nonce: nothing may be signed for two."""
 
 
 class Outbox(IntentReader):
@@ -94,12 +100,13 @@ class Outbox(IntentReader):
         sign: Callable[[int], Awaitable[SignedTx]],
         *,
         gas_limit: int,
+        data_fee_wei: int = 0,
         hole: int | None = None,
     ) -> None:
         """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
 
         Signing is inside the transaction: where it fails, nothing is reserved.
-        Raises NotPlanned, and SignerTrouble as `sign` does or where it takes too long.
+        Raises NotPlanned, NonceHeld, and SignerTrouble as `sign` does or where it takes too long.
         """
         async with self._transaction() as connection:
             await connection.execute(
@@ -115,8 +122,11 @@ class Outbox(IntentReader):
                 self._sender,
             )
             nonce = max(next_nonce, chain_nonce) if hole is None else hole
+            await self._refuse_held(connection, nonce)
             signed = await _within(sign(nonce))
-            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+            await self._insert_attempt(
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+            )
             await connection.execute(
                 "UPDATE node.sender SET next_nonce = greatest(next_nonce, $3)"
                 " WHERE chain_id = $1 AND address = $2",
@@ -133,42 +143,67 @@ class Outbox(IntentReader):
                 raise NotPlanned(f"intent {intent_id}")
 
     async def add_replacement(
-        self, intent_id: int, nonce: int, signed: SignedTx, fees: Fees, gas_limit: int
+        self,
+        intent_id: int,
+        nonce: int,
+        signed: SignedTx,
+        fees: Fees,
+        gas_limit: int,
+        *,
+        data_fee_wei: int = 0,
     ) -> None:
         """Stores the bytes of a dearer transaction with the same nonce."""
         async with self._transaction() as connection:
-            await self._insert_attempt(connection, intent_id, nonce, signed, fees, gas_limit)
+            await self._insert_attempt(
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+            )
 
     async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
-        """The endpoint has it; older attempts of the nonce are replaced by it."""
+        """The endpoint took it; older attempts of the nonce are replaced by it."""
         async with self._transaction() as connection:
-            await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'broadcast', sends = sends + 1, error = NULL,"
-                " sent_at = now() WHERE hash = $1",
-                tx_hash,
-            )
-            await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'replaced'"
-                " WHERE intent_id = $1 AND hash <> $2 AND state IN ('signed', 'broadcast')",
-                intent_id,
-                tx_hash,
-            )
-            await connection.execute(
-                "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1 AND state = 'signed'",
-                intent_id,
-            )
+            await take(connection, intent_id, tx_hash, sends=1)
 
     async def mark_refused(self, tx_hash: Hash32, error: str) -> None:
-        """The endpoint did not say that it took it; whether it did, the chain will tell."""
+        """The endpoint says that it did not take it."""
         async with self._transaction() as connection:
+            await note_answer(connection, tx_hash, error)
+
+    async def mark_unanswered(self, intent_id: int, tx_hash: Hash32, error: str) -> None:
+        """The endpoint did not say whether it took it; the chain will tell."""
+        async with self._transaction() as connection:
+            await note_answer(connection, tx_hash, error)
             await connection.execute(
-                "UPDATE node.tx_attempt SET error = $2, sends = sends + 1 WHERE hash = $1",
+                "UPDATE node.tx_attempt SET state = 'unknown'"
+                " WHERE hash = $1 AND state IN ('signed', 'dropped')",
                 tx_hash,
-                plain_text(error)[:500],
+            )
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'unknown' WHERE id = $1 AND state = 'signed'",
+                intent_id,
             )
 
-    async def mark_mined(self, intent_id: int, receipt: Receipt) -> None:
-        """One attempt is in a canonical block; the others of its nonce are not."""
+    async def mark_found(self, intent_id: int, tx_hash: Hash32) -> None:
+        """A pool has it, whatever was answered when it was sent."""
+        async with self._transaction() as connection:
+            await take(connection, intent_id, tx_hash, sends=0)
+
+    async def mark_dropped(self, tx_hash: Hash32) -> None:
+        """The pool that had it has it no more."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_attempt SET state = 'dropped' WHERE hash = $1", tx_hash
+            )
+
+    async def mark_unknown(self, intent_id: int) -> None:
+        """Its nonce is spent, and nobody shows by what."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'unknown' WHERE id = $1", intent_id
+            )
+
+    async def mark_mined(self, intent_id: int, receipt: Receipt, data_fee_wei: int) -> None:
+        """One attempt is in a canonical block; the others of its nonce are not. `data_fee_wei` is
+        what it cost beside its gas."""
         async with self._transaction() as connection:
             await connection.execute(
                 "UPDATE node.tx_attempt SET state = 'replaced', mined_block = NULL,"
@@ -180,13 +215,14 @@ class Outbox(IntentReader):
             await connection.execute(
                 "UPDATE node.tx_attempt SET state = 'mined', error = NULL, mined_block = $2,"
                 " mined_block_hash = $3, status = $4, gas_used = $5,"
-                " effective_gas_price_wei = $6 WHERE hash = $1",
+                " effective_gas_price_wei = $6, data_fee_wei = $7 WHERE hash = $1",
                 receipt.tx_hash,
                 receipt.block_number,
                 receipt.block_hash,
                 receipt.status,
                 receipt.gas_used,
                 receipt.effective_gas_price_wei,
+                data_fee_wei,
             )
             await connection.execute(
                 "UPDATE node.tx_intent SET state = 'mined' WHERE id = $1", intent_id
@@ -195,7 +231,7 @@ class Outbox(IntentReader):
     async def mark_unmined(self, intent_id: int) -> None:
         """A reorganisation took the block of its transaction: it is on its way again."""
         async with self._transaction() as connection:
-            await _unmine(connection, intent_id)
+            await unmine(connection, intent_id)
             await connection.execute(
                 "UPDATE node.tx_intent SET state = 'broadcast' WHERE id = $1", intent_id
             )
@@ -210,6 +246,7 @@ class Outbox(IntentReader):
         max_failures: int,
         receipt: Receipt | None = None,
         groups: int | None = None,
+        diagnosis: str | None = None,
     ) -> int:
         """Ends the intent, frees its items, and gives up those that failed too often.
 
@@ -219,11 +256,12 @@ class Outbox(IntentReader):
         """
         async with self._transaction() as connection:
             await connection.execute(
-                "UPDATE node.tx_intent SET state = $2, outcome = $3, closed_at = now()"
-                " WHERE id = $1",
+                "UPDATE node.tx_intent SET state = $2, outcome = $3, diagnosis = $4,"
+                " closed_at = now() WHERE id = $1",
                 intent.id,
                 state.value,
                 outcome,
+                diagnosis,
             )
             await connection.executemany(
                 "UPDATE node.tx_item SET live = false, outcome = $4"
@@ -271,10 +309,10 @@ class Outbox(IntentReader):
         """
         try:
             async with self._transaction() as connection:
-                await _unmine(connection, intent_id)
+                await unmine(connection, intent_id)
                 await connection.execute(
                     "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
-                    " closed_at = NULL WHERE id = $1",
+                    " diagnosis = NULL, closed_at = NULL WHERE id = $1",
                     intent_id,
                 )
                 await connection.execute(
@@ -288,12 +326,31 @@ class Outbox(IntentReader):
         except asyncpg.UniqueViolationError:
             return False
 
+    async def finalise(self, intent_ids: Sequence[int]) -> None:
+        """No reorganisation takes away what closed them: they are never looked at again."""
+        async with self._transaction() as connection:
+            await connection.execute(
+                "UPDATE node.tx_intent SET state = 'final' WHERE id = ANY($1::bigint[])",
+                list(intent_ids),
+            )
+
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
         async with self._pool.acquire() as connection, connection.transaction():
             if self._fence is not None:
                 await self._fence(connection)
             yield connection
+
+    async def _refuse_held(self, connection: Connection, nonce: int) -> None:
+        held = await connection.fetchval(
+            "SELECT i.id FROM node.tx_attempt a JOIN node.tx_intent i ON i.id = a.intent_id"  # noqa: S608
+            f" WHERE a.chain_id = $1 AND a.sender = $2 AND a.nonce = $3 AND i.{LIVE_SQL} LIMIT 1",
+            self._chain_id,
+            self._sender,
+            nonce,
+        )
+        if held is not None:
+            raise NonceHeld(f"intent {held} has nonce {nonce}")
 
     async def _insert_attempt(
         self,
@@ -303,11 +360,12 @@ class Outbox(IntentReader):
         signed: SignedTx,
         fees: Fees,
         gas_limit: int,
+        data_fee_wei: int,
     ) -> None:
         await connection.execute(
             "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
-            " priority_fee_wei, gas_limit, raw, state)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'signed')",
+            " priority_fee_wei, gas_limit, raw, data_fee_wei, state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'signed')",
             signed.hash,
             intent_id,
             self._chain_id,
@@ -317,12 +375,16 @@ class Outbox(IntentReader):
             fees.priority_fee_wei,
             gas_limit,
             signed.raw,
+            data_fee_wei,
         )
 
     async def _give_up(self, connection: Connection, intent_id: int, max_failures: int) -> int:
         rows = await connection.fetch(
             "UPDATE node.tx_item item SET outcome = 'abandoned'"
             " WHERE intent_id = $1 AND outcome = ANY($2::text[])"
+            # Where others failed with it, the fault may be theirs.
+            " AND (SELECT count(*) FROM node.tx_item other WHERE other.intent_id = $1"
+            "      AND other.outcome = ANY($2::text[])) = 1"
             " AND (SELECT count(*) FROM node.tx_item same WHERE same.request_id = item.request_id"
             "      AND same.commitment = item.commitment"
             "      AND same.worker IS NOT DISTINCT FROM item.worker"
@@ -348,12 +410,3 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
 
 def _key(item: Item) -> ItemKey:
     return item.request_id, item.commitment
-
-
-async def _unmine(connection: Connection, intent_id: int) -> None:
-    await connection.execute(
-        "UPDATE node.tx_attempt SET state = 'broadcast', mined_block = NULL,"
-        " mined_block_hash = NULL, status = NULL, gas_used = NULL, effective_gas_price_wei = NULL"
-        " WHERE intent_id = $1 AND state IN ('mined', 'dropped')",
-        intent_id,
-    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from indexer.database import Pool
 from indexer.types import ZERO_HASH, Contracts
 from inferd.protocol.typed_data import domain_separator
+from inferd.settlement.apart import companies
 from inferd.settlement.batch import (
     Group,
     SignGroup,
@@ -25,12 +26,21 @@ from inferd.settlement.batch import (
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
-from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from scheduler.batching import decide
-from scheduler.model import Block, GasModel, PostingDecision, PostingSnapshot, PostReason
+from scheduler.gas import calldata_floor
+from scheduler.gathering import Gathering, gather
+from scheduler.model import (
+    Block,
+    GasModel,
+    PostingDecision,
+    PostingSnapshot,
+    PostReason,
+    RequestKey,
+)
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
@@ -50,6 +60,17 @@ class _Verdict(Enum):
     """Decide again, for half as many results at most."""
     STOP = auto()
     """Nothing more in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What a post costs, as far as the tables tell."""
+
+    gas: GasModel
+    block_interval_s: float
+    base_fees_wei: tuple[int, ...]
+    due_at_s: float
+    """From when on posting is decided under this head."""
 
 
 class Poster:
@@ -73,60 +94,135 @@ class Poster:
         self._domain = domain_separator(contracts.chain_id, contracts.results)
         self._holds = Holds()
         self._too_late: set[Item] = set()
+        self._gathering: Gathering | None = None
+        self.again_at_s: float | None = None
+        """When to post again at the latest, though no block and no result has come."""
 
     async def post(self, sight: Sight, slots: int) -> int:
         """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
         settings = self._settings
+        self.again_at_s = None
         found = await load_ready(
             self._pool,
             sight.head,
             settings,
             max_gas=gas_cap(settings.max_gas, sight),
+            data=sight.data,
         )
         undeliverable = [result for result in found if not result.deliverable]
         found = [result for result in found if result.deliverable]
         self._count(found, sight)
         self._holds.keep_only(result.outbox_item() for result in found)
-        gas = await load_gas_model(self._pool, settings)
-        base_fees_wei = await load_base_fees(self._pool, sight.head)
-        async with self._pool.acquire() as connection:
-            interval_s = await load_block_interval_s(connection)
-        max_results = settings.max_results
+        self._too_late &= {result.outbox_item() for result in found}
+        terms = await self._terms(sight)
+        taken: set[RequestKey] = set()
+        posted = 0
+        # Those that spoilt a transaction, or may have, come last and keep to themselves.
+        for number, company in enumerate(companies(found, lambda one: one.cohort) or [()]):
+            left = [result for result in company if result.ready.key not in taken]
+            many, stopped = await self._post_company(
+                left, terms, sight, slots - posted, taken, say=number == 0
+            )
+            posted += many
+            if stopped:
+                break
+        self._status.waits_for_slot = posted >= slots and self._would_post(
+            found, taken, terms, sight
+        )
+        self._status.posting += _undeliverable(len(undeliverable))
+        self._count([result for result in found if result.ready.key not in taken], sight)
+        return posted
+
+    async def _post_company(
+        self,
+        company: Sequence[StoredResult],
+        terms: _Terms,
+        sight: Sight,
+        slots: int,
+        taken: set[RequestKey],
+        *,
+        say: bool,
+    ) -> tuple[int, bool]:
+        """Of results that may share transactions: how many transactions there are of them now, and
+        whether no more can be made. `taken` learns whose they are. `say` tells why there is none.
+        """
+        found = list(company)
+        max_results = self._settings.max_results
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(
-                self._snapshot(sight, ready, gas, max_results, interval_s, base_fees_wei)
-            )
+            decision = decide(self._snapshot(sight, ready, terms, max_results))
+            self._remember(decision)
             self._tell_too_late(ready, decision)
-            self._status.posting = decision.sentence + _undeliverable(len(undeliverable))
-            self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
+            if say or decision.results:
+                self._status.posting = decision.sentence
+                self._status.noticed = _PAUSES.get(decision.reason, self._status.noticed)
             if not decision.results:
                 break
             wanted = set(decision.results)
             chosen = [result for result in ready if result.ready in wanted]
-            verdict = await self._try(decision, chosen, sight, gas)
+            verdict = await self._try(decision, chosen, sight, terms.gas)
             if verdict is _Verdict.STOP:
-                break
+                return posted, True
             if verdict is _Verdict.TOO_LARGE:
                 max_results = max(len(chosen) // 2, 1)
             if verdict is _Verdict.POSTED:
                 posted += 1
-                settled = {result.key for result in decision.results}
-                found = [result for result in found if result.ready.key not in settled]
-        self._count(found, sight)
-        return posted
+                taken.update(result.key for result in decision.results)
+                found = [result for result in found if result.ready.key not in taken]
+        return posted, False
+
+    def _would_post(
+        self, found: Sequence[StoredResult], taken: set[RequestKey], terms: _Terms, sight: Sight
+    ) -> bool:
+        """Whether there were another transaction, had it a slot."""
+        ready = [
+            result
+            for result in found
+            if result.ready.key not in taken
+            and not self._holds.holds(result.outbox_item(), sight.head.number)
+        ]
+        return bool(decide(self._snapshot(sight, ready, terms, self._settings.max_results)).results)
+
+    def _remember(self, decision: PostingDecision) -> None:
+        """What was put off is due at a time of its own; what was decided is not, for a while."""
+        if self._gathering is None:
+            return
+        if decision.reason is PostReason.GATHERING:
+            self._gathering = self._gathering.held()
+            at_s = decision.again_at_s
+            self.again_at_s = at_s if self.again_at_s is None else min(at_s, self.again_at_s)
+        elif decision.reason is not PostReason.NOTHING_READY:
+            self._gathering = self._gathering.decided(self._now())
+
+    async def _terms(self, sight: Sight) -> _Terms:
+        async with self._pool.acquire() as connection:
+            blocks = await load_newest(connection)
+        self._gathering = gather(
+            self._gathering,
+            _block(sight),
+            now_s=self._now(),
+            interval_s=rhythm_s(blocks),
+            lead_s=self._settings.lead_s,
+        )
+        return _Terms(
+            await load_gas_model(self._pool, self._settings),
+            block_interval_s(blocks),
+            await load_base_fees(self._pool, sight.head),
+            self._gathering.due_at_s,
+        )
 
     def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:
         number = sight.head.number
-        self._status.ready = len({result.ready.key for result in found})
+        later_gas = {result.ready.key: result.ready.later_gas for result in found}
+        self._status.ready, self._status.ready_later_gas = len(later_gas), sum(later_gas.values())
         self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in found)
 
     def _tell_too_late(self, ready: Sequence[StoredResult], decision: PostingDecision) -> None:
         late = set(decision.too_late)
         items = {result.outbox_item() for result in ready if result.ready in late}
         fresh = items - self._too_late
-        self._too_late = items
+        self._too_late |= items
         self._status.too_late += len(fresh)
         if fresh:
             _log.warning("results_too_late", trace_ids=sorted(item.trace_id for item in fresh))
@@ -138,12 +234,13 @@ class Poster:
         sight: Sight,
         gas: GasModel,
     ) -> _Verdict:
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, self._settings.fee_caps())
+        fees = first_fees(sight.market, self._settings.fee_caps())
         if fees is None:
             self._status.noticed = PausedReason.GAS_PRICE_OVER_CAP
             return _Verdict.STOP
         fees = within(fees, decision.fee_cap_wei)
-        if decision.gas_limit_estimate * fees.max_fee_wei > sight.free_wei:
+        least_data_wei = sight.data.of(0, decision.gas_limit_estimate)
+        if decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei > sight.free_wei:
             # Known before any worker is asked for a signature.
             self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
             return _Verdict.STOP
@@ -161,7 +258,8 @@ class Poster:
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
-        cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei)
+        data_wei = sight.data.of(len(call.calldata), estimate)
+        cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei) + data_wei
         earned_wei = decision.revenue_wei - decision.later_cost_wei
         if cost_wei > earned_wei:
             # The model was too kind. Held for a block only: prices move, and others may join.
@@ -171,7 +269,9 @@ class Poster:
             return _Verdict.SIFTED
         # At a higher price the calls of contracts that follow from it cost more, too.
         later_gas = sum(result.ready.later_gas for result in chosen)
-        break_even_wei = decision.revenue_wei // (estimate + later_gas)
+        later_data_wei = sum(result.ready.later_data_wei for result in chosen)
+        left_wei = max(decision.revenue_wei - data_wei - later_data_wei, 0)
+        break_even_wei = left_wei // (estimate + later_gas)
         fees = within(fees, break_even_wei)
         # Groups that there are more of than workers, as some of these did not sign for all.
         unsigned = len(groups) - len({result.worker for result in chosen})
@@ -184,6 +284,7 @@ class Poster:
                 decision.gas_limit_estimate + gas.per_group_gas * unsigned,
                 cap,
                 slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
+                floor=calldata_floor(call.calldata),
             ),
             items=tuple(result.outbox_item() for result in chosen),
             reason=decision.reason.value,
@@ -191,6 +292,7 @@ class Poster:
                 **decision.inputs,
                 "estimated_gas": estimate,
                 "cost_wei": cost_wei,
+                "data_fee_wei": data_wei,
                 "revenue_wei": decision.revenue_wei,
                 "later_cost_wei": decision.later_cost_wei,
                 "break_even_wei": break_even_wei,
@@ -234,26 +336,29 @@ class Poster:
         self,
         sight: Sight,
         ready: Sequence[StoredResult],
-        gas: GasModel,
+        terms: _Terms,
         max_results: int,
-        block_interval_s: float,
-        base_fees_wei: tuple[int, ...],
     ) -> PostingSnapshot:
-        head = sight.head
-        tip_wei = market_tip(sight.tip_wei, self._settings.fee_caps())
+        tip_wei = market_tip(sight.market, self._settings.fee_caps())
         rules = self._settings.posting_rules(tip_wei)
-        rules = dataclasses.replace(rules, max_results=max_results)
+        rules = replace(rules, max_results=max_results)
         return PostingSnapshot(
-            block=Block(
-                head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit
-            ),
+            block=_block(sight),
             now_s=self._now(),
             ready=tuple(result.ready for result in ready),
-            gas=gas,
+            gas=terms.gas,
             rules=rules,
-            block_interval_s=block_interval_s,
-            recent_base_fees_wei=base_fees_wei,
+            block_interval_s=terms.block_interval_s,
+            recent_base_fees_wei=terms.base_fees_wei,
+            due_at_s=terms.due_at_s,
+            data_fee=sight.data.of_posts(),
         )
+
+
+def _block(sight: Sight) -> Block:
+    """The head, with the base fee of the block after it."""
+    head = sight.head
+    return Block(head.number, head.hash, head.timestamp_s, sight.next_base_fee_wei, head.gas_limit)
 
 
 def _undeliverable(number: int) -> str:

@@ -69,10 +69,12 @@ class Attempt:
     raw: bytes
     state: AttemptState
     error: str | None = None
+    data_fee_wei: int = 0
+    """Beside its gas: by the receipt where it is mined, and what is kept for it before."""
 
     @property
     def max_cost_wei(self) -> int:
-        return self.fees.max_fee_wei * self.gas_limit
+        return self.fees.max_fee_wei * self.gas_limit + self.data_fee_wei
 
     @property
     def refusal(self) -> SendError | None:
@@ -97,11 +99,21 @@ class Intent:
     break_even_wei: int | None = None
     """The price of a gas at which a post, with the calls of contracts that follow from it, costs
     what it earns; None of what earns nothing."""
+    cancel_asked: bool = False
+    """By the operator: its nonce shall be spent on nothing."""
 
     @property
     def nonce(self) -> int | None:
         """The one nonce it has; None while nothing was signed."""
         return self.attempts[0].nonce if self.attempts else None
+
+    def attempt(self, tx_hash: bytes) -> Attempt:
+        """The transaction of that hash, which it has."""
+        return next(attempt for attempt in self.attempts if attempt.hash == tx_hash)
+
+    def all_items(self, outcome: str) -> dict[tuple[int, Commitment], str]:
+        """The same outcome for each item."""
+        return {(item.request_id, item.commitment): outcome for item in self.items}
 
     @property
     def payload(self) -> Payload:

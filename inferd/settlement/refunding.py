@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from indexer.database import Pool
 from indexer.types import Contracts
+from inferd.settlement.apart import companies
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
@@ -24,6 +25,7 @@ from inferd.settlement.refunds import (
     worth_refunding,
 )
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from scheduler.gas import calldata_floor
 from scheduler.model import GasModel
 from scheduler.words import count, eth
 
@@ -67,7 +69,7 @@ class Refunder:
     async def refund(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
         settings, number = self._settings, sight.head.number
-        fees = first_fees(sight.next_base_fee_wei, sight.tip_wei, settings.refund_fee_caps())
+        fees = first_fees(sight.market, settings.refund_fee_caps())
         if fees is None:
             self._status.refunding = "Refunds wait: gas costs more than their cap."
             return False
@@ -119,21 +121,24 @@ class Refunder:
             max_fee_wei=fees.max_fee_wei,
             min_fee_ppm=round(self._settings.refund_min_fee_ratio * 1_000_000),
             budget_left_wei=self._settings.refund_budget_wei_per_day - spent_wei,
+            data=sight.data,
         )
 
     def _choose(self, claims: Sequence[Claim], terms: RefundTerms, gas: GasModel) -> list[Claim]:
-        """One that may have spoilt a transaction travels alone, after the others."""
-        trusted = [claim for claim in claims if not claim.suspect]
-        suspect = [claim for claim in claims if claim.suspect]
-        batch = worth_refunding(trusted, terms, self._settings.refund_max_claims, gas)
-        return batch or worth_refunding(suspect, terms, 1, gas)
+        """Those that may have spoilt a transaction come after the others."""
+        limit = self._settings.refund_max_claims
+        for company in companies(claims, lambda claim: claim.cohort):
+            batch = worth_refunding(company, terms, limit, gas)
+            if batch:
+                return batch
+        return []
 
     def _tell(self, found: int, dust: int, batch: _Batch | _Lack, terms: RefundTerms) -> None:
         status, budget_wei = self._status, self._settings.refund_budget_wei_per_day
         status.refunds_left = dust
         if isinstance(batch, _Batch):
             number = count(len(batch.claims), "expired request")
-            cost_wei = batch.estimate * terms.price_wei
+            cost_wei = terms.cost_wei(batch.estimate, len(batch.claims))
             status.refunding = f"{number} refunded for {eth(cost_wei)} of gas."
         elif batch is _Lack.BUDGET:
             spent_wei = budget_wei - terms.budget_left_wei
@@ -164,13 +169,14 @@ class Refunder:
                 slots=fresh_slots(
                     len({claim.requester for claim in claims}), (c.request_id for c in claims)
                 ),
+                floor=calldata_floor(call.calldata),
             ),
             items=tuple(claim.outbox_item() for claim in claims),
             reason="expired",
             inputs={
                 "claims": len(claims),
                 "estimated_gas": estimate,
-                "cost_wei": estimate * terms.price_wei,
+                "cost_wei": terms.cost_wei(estimate, len(claims)),
                 "fees_wei": sum(claim.fee_wei for claim in claims),
                 "budget_left_wei": terms.budget_left_wei,
             },

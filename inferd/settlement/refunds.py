@@ -13,13 +13,18 @@ from indexer.database import Pool
 from indexer.types import Address, BlockRef, Hash32
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, params_hash
+from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
+from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.params import params_of
-from inferd.settlement.receipts import FAULTS
+from inferd.settlement.purse import DAY_S, spent_on_refunds_wei
 from inferd.settlement.records import Item
 from scheduler.model import GasModel
 
 REFUND_GAS = GasModel(fixed_gas=30_000, per_group_gas=0, per_result_gas=7_000)
 """The least a refund takes, a claim being a result; the node's own estimate has the last word."""
+_CLAIM_BYTES = 96
+_BESIDE_CLAIMS_BYTES = 68
+"""Of the calldata of `refund`."""
 _PPM = 1_000_000
 _MOST_COUNTED = 10_000
 
@@ -33,8 +38,8 @@ class Claim:
     requester: Address
     params_hash: Hash32
     fee_wei: int
-    suspect: bool
-    """It was in a transaction that failed, maybe because of it."""
+    cohort: Cohort | None = None
+    """Those with which it was in a transaction that failed, maybe because of it."""
 
     def outbox_item(self) -> Item:
         return Item(self.request_id, self.commitment, None)
@@ -51,23 +56,31 @@ class RefundTerms:
     min_fee_ppm: int
     """How much of its share of the gas a fee must be, in millionths."""
     budget_left_wei: int
+    data: DataPrice = NO_DATA_PRICE
 
     @property
     def least_fee_wei(self) -> int:
         """What a fee must be in the best of company."""
-        return self.share_wei(REFUND_GAS.per_result_gas, 1)
+        gas = REFUND_GAS.per_result_gas
+        data_wei = self.data.per_byte_wei * _CLAIM_BYTES + self.data.per_gas_wei * gas
+        return -(-(gas * self.price_wei + data_wei) * self.min_fee_ppm // _PPM)
 
     def unbounded(self) -> RefundTerms:
         """The same without a budget."""
         return replace(self, budget_left_wei=2**256)
 
     def share_wei(self, gas: int, claims: int) -> int:
-        """What each fee must be where so many claims share that gas."""
-        return -(-gas * self.price_wei * self.min_fee_ppm // (claims * _PPM))
+        """What each fee must be where so many claims share a transaction with that gas."""
+        cost_wei = self.cost_wei(gas, claims)
+        return -(-cost_wei * self.min_fee_ppm // (claims * _PPM))
 
-    def most_wei(self, gas: int) -> int:
-        """What that gas can cost before the transaction is replaced."""
-        return gas * self.max_fee_wei
+    def cost_wei(self, gas: int, claims: int) -> int:
+        """Of a transaction with so many claims that takes that gas."""
+        return gas * self.price_wei + self.data.of(_bytes_of(claims), gas)
+
+    def most_wei(self, gas: int, claims: int) -> int:
+        """What it can cost before it is replaced."""
+        return gas * self.max_fee_wei + self.data.reserve(_bytes_of(claims), gas)
 
 
 def worth_refunding(
@@ -81,7 +94,7 @@ def worth_refunding(
     for size in range(len(richest), 0, -1):
         needed = gas.of(1, size)
         worth = richest[size - 1].fee_wei >= terms.share_wei(needed, size)
-        if worth and terms.most_wei(needed) <= terms.budget_left_wei:
+        if worth and terms.most_wei(needed, size) <= terms.budget_left_wei:
             return richest[:size]
     return []
 
@@ -92,10 +105,9 @@ async def load_claims(
     """Longest expired first; they stay expired, as the time of blocks does not go back."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.*, EXISTS (SELECT 1 FROM node.tx_item WHERE request_id = r.id"
-            "     AND commitment = r.commitment AND worker IS NULL"
-            "     AND outcome = ANY($3::text[])) AS suspect"
-            " FROM chain.request r WHERE r.status = 'pending' AND r.deadline_s < $1"
+            "SELECT r.*, failure.failed_intent, failure.failed_size FROM chain.request r"  # noqa: S608
+            + last_failure("f.worker IS NULL", "$3")
+            + " WHERE r.status = 'pending' AND r.deadline_s < $1"
             " AND r.fee_wei >= $4"
             " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment"
@@ -103,7 +115,7 @@ async def load_claims(
             " ORDER BY r.deadline_s, r.id LIMIT $2",
             head.timestamp_s,
             limit,
-            list(FAULTS),
+            list(SUSPECT),
             least_fee_wei,
         )
     return [
@@ -113,7 +125,7 @@ async def load_claims(
             row["requester"],
             params_hash(params_of(row)),
             row["fee_wei"],
-            row["suspect"],
+            cohort_of_row(row["failed_intent"], row["failed_size"]),
         )
         for row in rows
     ]
@@ -136,17 +148,13 @@ async def spent_today_wei(pool: Pool) -> int:
     """What refunds of the last 24 hours cost by their receipts, and what those under way can
     cost."""
     async with pool.acquire() as connection:
-        spent: int = await connection.fetchval(
-            "SELECT coalesce(sum(CASE"
-            "     WHEN a.gas_used IS NOT NULL THEN a.gas_used * a.effective_gas_price_wei"
-            "     WHEN i.closed_at IS NULL AND a.state IN ('signed', 'broadcast')"
-            "     THEN a.gas_limit * a.max_fee_wei ELSE 0 END), 0)"
-            " FROM node.tx_intent i JOIN node.tx_attempt a ON a.intent_id = i.id"
-            " WHERE i.kind = 'refund' AND i.created_at >= now() - interval '1 day'"
-        )
-    return int(spent)
+        return await spent_on_refunds_wei(connection, DAY_S)
 
 
 def refund_calldata(claims: Sequence[Claim]) -> bytes:
     """Calldata of `refund`."""
     return calls.refund([(c.request_id, c.requester, c.params_hash) for c in claims])
+
+
+def _bytes_of(claims: int) -> int:
+    return _BESIDE_CLAIMS_BYTES + _CLAIM_BYTES * claims

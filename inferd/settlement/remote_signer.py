@@ -6,6 +6,7 @@ spent, and what is signed already is sent and followed as ever.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from indexer.rpc.endpoint import Endpoint
 from indexer.rpc.exchange import call_object, parsed, parser
 from indexer.types import Address
 from inferd.chain.keys import BadKey
+from inferd.settlement.encoding import is_dynamic
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.signed_answer import NotWhatWasAsked, checked, raw_of
 
@@ -29,6 +31,8 @@ _TIMEOUT_S = 2.5
 _MAX_ANSWER_BYTES = 1024 * 1024
 _FIRST_REST_S = 1.0
 _MAX_REST_S = 30.0
+_NUMBERS = ("chainId", "nonce", "gas", "value")
+_PRICES = {True: ("maxFeePerGas", "maxPriorityFeePerGas"), False: ("gasPrice",)}
 
 _log = structlog.get_logger("settlement")
 
@@ -44,10 +48,15 @@ class RemoteSigner:
         *,
         timeout_s: float = _TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`clock` counts seconds. Raises BadRpcUrl."""
+        """`clock` counts seconds; `tls` is for a signer that asks who we are. Raises BadRpcUrl."""
         self._endpoint = Endpoint(
-            url, timeout_s=timeout_s, setting=SETTING, max_answer_bytes=_MAX_ANSWER_BYTES
+            url,
+            timeout_s=timeout_s,
+            setting=SETTING,
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+            tls=tls,
         )
         self._address = address
         self._clock = clock
@@ -124,15 +133,5 @@ def _as_json(transaction: Mapping[str, Any], sender: Address) -> dict[str, str]:
         "from": to_checksum_address(sender),
         "to": to_checksum_address(transaction["to"]),
         "data": encode_hex(transaction["data"]),
-        **{
-            name: hex(transaction[name])
-            for name in (
-                "chainId",
-                "nonce",
-                "gas",
-                "value",
-                "maxFeePerGas",
-                "maxPriorityFeePerGas",
-            )
-        },
+        **{name: hex(transaction[name]) for name in (*_NUMBERS, *_PRICES[is_dynamic(transaction)])},
     }

@@ -19,6 +19,8 @@ _log = structlog.get_logger("settlement")
 
 _PAUSES = {
     SendError.INSUFFICIENT_FUNDS: PausedReason.INSUFFICIENT_FUNDS,
+    SendError.TRY_LATER: PausedReason.TRANSACTION_REFUSED,
+    SendError.INVALID: PausedReason.TRANSACTION_REFUSED,
     SendError.UNKNOWN: PausedReason.TRANSACTION_REFUSED,
     SendError.NONCE_TOO_HIGH: PausedReason.TRANSACTION_REFUSED,
 }
@@ -39,7 +41,7 @@ class _Refusals:
 
     newest_block: int = 0
     unknown_blocks: set[int] = field(default_factory=set)
-    """In which it was refused for a reason that is in no table: it may never pass."""
+    """In which it was refused for a reason that may be one for ever."""
 
 
 class Sender:
@@ -73,24 +75,32 @@ class Sender:
         try:
             await self._rpc.send_raw_transaction(attempt.raw)
         except RpcUnreachable as error:
-            await self._outbox.mark_refused(attempt.hash, f"no answer: {error.message}")
+            await self._outbox.mark_unanswered(
+                intent.id, attempt.hash, f"no answer: {error.message}"
+            )
             log.warning("send_unanswered", error=error.message)
             raise
         except RpcError as error:
             meaning = classify(error.message)
             if meaning is not SendError.ALREADY_KNOWN:
-                await self._outbox.mark_refused(attempt.hash, error.message)
+                if meaning is SendError.UNKNOWN:
+                    await self._outbox.mark_unanswered(intent.id, attempt.hash, error.message)
+                else:
+                    await self._outbox.mark_refused(attempt.hash, error.message)
                 self._remember_refusal(attempt, meaning, sight)
                 self._status.last_error = error.message
                 self._status.noticed = _PAUSES.get(meaning, self._status.noticed)
                 log.warning("send_refused", meaning=meaning.value, error=error.message)
                 return False
         await self._outbox.mark_sent(intent.id, attempt.hash)
-        self._sent_at[attempt.hash] = sight.head.number
-        self._taken.add(attempt.hash)
-        self._refusals.pop(attempt.hash, None)
+        self._remember_taken(attempt, sight)
         log.info("sent", max_fee_wei=attempt.fees.max_fee_wei, kind=intent.kind)
         return True
+
+    async def found(self, intent: Intent, attempt: Attempt, sight: Sight) -> None:
+        """A pool has it, so it was taken, whatever was answered."""
+        await self._outbox.mark_found(intent.id, attempt.hash)
+        self._remember_taken(attempt, sight)
 
     def blocks_since_sent(self, attempt: Attempt, sight: Sight) -> int:
         return sight.head.number - self._sent_at.setdefault(attempt.hash, sight.head.number)
@@ -120,8 +130,13 @@ class Sender:
             self._sent_at.pop(attempt.hash, None)
             self._refusals.pop(attempt.hash, None)
 
+    def _remember_taken(self, attempt: Attempt, sight: Sight) -> None:
+        self._sent_at[attempt.hash] = sight.head.number
+        self._taken.add(attempt.hash)
+        self._refusals.pop(attempt.hash, None)
+
     def _remember_refusal(self, attempt: Attempt, meaning: SendError, sight: Sight) -> None:
         refusals = self._refusals.setdefault(attempt.hash, _Refusals())
         refusals.newest_block = sight.head.number
-        if meaning is SendError.UNKNOWN:
+        if meaning.may_never_pass:
             refusals.unknown_blocks.add(sight.head.number)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
+from inferd.settlement.runway import FundsState, Projection
 from scheduler.model import GasModel, PostingRules
 
 _GAS_PRIOR = GasModel(
@@ -32,7 +33,7 @@ class SettlementSettings:
     its way from the time one of them took it until it is overdue."""
     confirmations: int = 2
     """Blocks after which a transaction counts as done, the one it is in included."""
-    max_in_flight: int = 4
+    max_in_flight: int = 5
     """Transactions that are signed and not yet confirmed."""
     resend_after_blocks: int = 2
     """Blocks without being mined after which a transaction is sent again or replaced."""
@@ -43,17 +44,31 @@ class SettlementSettings:
     max_fee_per_gas_wei: int = 200 * WEI_PER_GWEI
     max_priority_fee_wei: int = 10 * WEI_PER_GWEI
     min_priority_fee_wei: int = 0
+    max_transaction_wei: int = 0
+    """What one transaction may cost at most, replacements included; 0 = no limit."""
+    cap_wei_per_hour: int = 0
+    """Gas of posts and deliveries in any hour, at most, what is under way and its replacements
+    included; 0 = no limit."""
+    cap_wei_per_day: int = 0
+    """The same in any 24 hours."""
 
     delay_price_wei_per_s: int = 10**12
     """What one result's waiting for one second is worth."""
     guard_s: float = 12.0
     """Post at once when a deadline is nearer than this and one block more."""
+    lead_s: float = 1.5
+    """How long before the next block posting is decided."""
     max_results: int = 100
     """Results in one transaction, at most."""
     max_gas: int = 8_000_000
     """Gas of one transaction, at most."""
     sign_timeout_s: float = 5.0
     """How long a worker may take to sign a group; after that its results go one by one."""
+
+    warn_runway_results: int = 0
+    """Results that the balance must pay for beyond what is under way and waiting; less is told."""
+    stop_runway_results: int = 0
+    """The same beyond what is under way; with less nothing new is planned."""
 
     max_item_failures: int = 3
     """Transactions in which a result may fail by its own fault before it is given up."""
@@ -73,7 +88,7 @@ class SettlementSettings:
     refund_min_fee_ratio: float = 1.0
     """How many times its share of the refund's gas a fee must be; less is left to its owner."""
     refund_budget_wei_per_day: int = 5 * 10**16
-    """Gas of refunds in any 24 hours, at most; replacements can take it over."""
+    """Gas of refunds in any 24 hours, at most, replacements included."""
 
     def fee_caps(self) -> FeeCaps:
         return FeeCaps(
@@ -93,6 +108,7 @@ class SettlementSettings:
             guard_s=self.guard_s,
             priority_fee_wei=priority_fee_wei,
             max_fee_per_gas_wei=self.max_fee_per_gas_wei,
+            lead_s=self.lead_s,
         )
 
 
@@ -102,6 +118,7 @@ class PausedReason(StrEnum):
     INSUFFICIENT_FUNDS = "insufficient_funds"
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
     UNPROFITABLE = "unprofitable"
+    SPENDING_OVER_CAP = "spending_over_cap"
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"
@@ -112,12 +129,20 @@ class SettlementStatus:
     """The newest picture; counters are since the start of the process."""
 
     balance_wei: int | None = None
+    funds: FundsState = FundsState.ENOUGH
+    projection: Projection | None = None
+    """What the balance has to pay for, as the newest step began."""
     tip_wei: int = 0
-    """Priority fee per gas that the endpoint suggests."""
+    """Priority fee per gas that the endpoint suggests; of a chain without a base fee, the whole gas
+    price."""
     in_flight: int = 0
     ready: int = 0
+    ready_later_gas: int = 0
+    """What the calls of contracts that follow from these take."""
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
+    waits_for_slot: bool = False
+    """Results would be posted now, were it not for transactions that are on their way."""
     too_late: int = 0
     """Results dropped unposted, since the next block would have been past their deadline."""
     paused_reason: PausedReason | None = None
@@ -143,7 +168,7 @@ class SettlementStatus:
     abandoned: int = 0
     """Items given up after too many failures."""
     gas_spent_wei: int = 0
-    """By the transactions above, as their receipts say."""
+    """By the transactions above, as their receipts say, with the data fees of a rollup."""
     items_by_outcome: dict[str, int] = field(default_factory=dict)
     """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import rlp
 from eth_account.typed_transactions.dynamic_fee_transaction import DynamicFeeTransaction
 from eth_keys.datatypes import Signature
 from eth_utils.address import to_canonical_address
@@ -18,9 +19,10 @@ from eth_utils.hexadecimal import decode_hex
 from hexbytes import HexBytes
 
 from indexer.types import Address, Hash32
+from inferd.settlement.encoding import is_dynamic, signed, unsigned, v_of
 from inferd.settlement.keys import SignedTx
 
-_FIELDS = (
+_DYNAMIC_FIELDS = (
     "chainId",
     "nonce",
     "to",
@@ -31,7 +33,10 @@ _FIELDS = (
     "maxPriorityFeePerGas",
     "accessList",
 )
-_TYPE = 2
+_LEGACY_FIELDS = ("nonce", "gasPrice", "gas", "to", "value", "data")
+_BYTE_FIELDS = (3, 5)
+"""The places of `to` and `data` among these."""
+_DYNAMIC_TYPE = 2
 _HALF_ORDER = 0x7FFFFFFF_FFFFFFFF_FFFFFFFF_FFFFFFFF_5D576E73_57A4501D_DFE92F46_681B20A0
 """Of secp256k1: a higher s is refused by every node (EIP-2)."""
 
@@ -61,25 +66,16 @@ def raw_of(answer: object) -> bytes:
 
 
 def checked(raw: bytes, asked: Mapping[str, Any], address: Address) -> SignedTx:
-    """The signed bytes with their hash. `asked` is an EIP-1559 transaction in web3's field names,
-    without an access list. Raises NotWhatWasAsked."""
-    if raw[:1] != bytes([_TYPE]):
-        raise NotWhatWasAsked("it is no transaction of type 2")
-    try:
-        came = DynamicFeeTransaction.from_bytes(HexBytes(raw)).dictionary
-        v, r, s = (int(came[name]) for name in "vrs")
-    except Exception:  # whatever a decoder says of foreign bytes
-        raise NotWhatWasAsked("it cannot be read as a transaction") from None
-    if v not in (0, 1) or not 0 < s <= _HALF_ORDER:
+    """The signed bytes with their hash. `asked` is a transaction of type 2, or of type 0 where it
+    has a gas price, in web3's field names and without an access list. Raises NotWhatWasAsked."""
+    came, parity, r, s = _read(raw, asked)
+    if not 0 < s <= _HALF_ORDER:
         raise NotWhatWasAsked("its signature is not canonical")
-    transaction = DynamicFeeTransaction.from_dict(
-        {**asked, "type": _TYPE, "accessList": (), "v": v, "r": r, "s": s}
-    )
-    if bytes([_TYPE]) + transaction.payload() != raw:
+    if signed(asked, parity, r, s) != raw:
         raise NotWhatWasAsked(_difference(came, asked))
-    unsigned = DynamicFeeTransaction.from_dict({**asked, "type": _TYPE, "accessList": ()})
     try:
-        key = Signature(vrs=(v, r, s)).recover_public_key_from_msg_hash(unsigned.hash())
+        signature = Signature(vrs=(parity, r, s))
+        key = signature.recover_public_key_from_msg_hash(keccak(unsigned(asked)))
     except Exception:  # eth_keys has several kinds of its own
         raise NotWhatWasAsked("its signature is of no key") from None
     if key.to_canonical_address() != address:
@@ -87,13 +83,44 @@ def checked(raw: bytes, asked: Mapping[str, Any], address: Address) -> SignedTx:
     return SignedTx(raw, Hash32(keccak(raw)))
 
 
+def _read(raw: bytes, asked: Mapping[str, Any]) -> tuple[Mapping[str, Any], int, int, int]:
+    """The fields that came, and their signature: parity of y, r and s."""
+    if is_dynamic(asked):
+        if raw[:1] != bytes([_DYNAMIC_TYPE]):
+            raise NotWhatWasAsked("it is no transaction of type 2")
+        try:
+            came = DynamicFeeTransaction.from_bytes(HexBytes(raw)).dictionary
+            parity, r, s = (int(came[name]) for name in "vrs")
+        except Exception:  # whatever a decoder says of foreign bytes
+            raise NotWhatWasAsked("it cannot be read as a transaction") from None
+        if parity not in (0, 1):
+            raise NotWhatWasAsked("its signature is not canonical")
+        return came, parity, r, s
+    try:
+        *fields, v, signed_r, signed_s = (bytes(field) for field in rlp.decode(raw))
+        values = [
+            field if at in _BYTE_FIELDS else _number(field) for at, field in enumerate(fields)
+        ]
+        came = dict(zip(_LEGACY_FIELDS, values, strict=True))
+        parity = _number(v) - v_of(asked, 0)
+    except Exception:  # whatever a decoder says of foreign bytes
+        raise NotWhatWasAsked("it cannot be read as a transaction of type 0") from None
+    if parity not in (0, 1):
+        raise NotWhatWasAsked("it is signed for another chain")
+    return came, parity, _number(signed_r), _number(signed_s)
+
+
 def _difference(came: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """In words, of two transactions that are not encoded alike."""
     wanted = {**asked, "to": to_canonical_address(asked["to"]), "accessList": ()}
-    for name in _FIELDS:
+    for name in _DYNAMIC_FIELDS if is_dynamic(asked) else _LEGACY_FIELDS:
         if _plain(came[name]) != _plain(wanted[name]):
             return f"its {name} is another one"
     return "its encoding is another one"
+
+
+def _number(octets: bytes) -> int:
+    return int.from_bytes(octets, "big")
 
 
 def _plain(value: Any) -> Any:

@@ -1,15 +1,25 @@
 """What to do next about one intent. Pure: the engine observes, this decides, the outbox records.
 
     planned --sign--> signed --send--> broadcast --mark_mined--> mined --confirm--> confirmed
-       |                 ^                |   ^                    | |
-       |                 +--bump, cancel--+   +---mark_unmined-----+ +--fail--> failed
-       +--replan--> cancelled <--replan, abandon-- (signed, broadcast)
+       |                 |                | ^                     |                     |
+       |                 |    (answer lost, or nonce spent)       +--fail--> failed     |
+       |                 |                v |                                  |        |
+       |                 +----------> unknown                                  |        |
+       +--replan--> cancelled <--replan--+                                     |        |
+                        +---------------------finalise------------------------+--------+--> final
 
 An intent has one nonce for ever. Where that nonce is lost to a transaction that is not ours
 (replan), or nothing can be signed for it any more (abandon), the intent is cancelled and its items
-become ready again, for a new intent with a new nonce. Where no endpoint takes its bytes, a
+become ready again, for a new intent with a new nonce. Where no endpoint takes its bytes, where they
+are in the way of others at a price that their work is not worth, or where the operator says so, a
 transaction without effect is signed for the same nonce (cancel): the intent stays live, and what
 becomes of its items is known when either of them is mined.
+
+Unknown is what was sent and not answered, or answered in words of no table; and what has lost its
+nonce to a transaction that no endpoint shows. Neither is guessed: a pool, a receipt or an indexed
+event tells, or the nonce is spent so deep that it was somebody else's.
+
+What is closed is watched until the block that closed it is final: a reorganisation opens it again.
 """
 
 from __future__ import annotations
@@ -26,32 +36,84 @@ TOO_CHEAP = frozenset({SendError.UNDERPRICED, SendError.REPLACEMENT_UNDERPRICED}
 class IntentState(StrEnum):
     PLANNED = "planned"
     SIGNED = "signed"
+    UNKNOWN = "unknown"
+    """Sent, and nobody said that it was taken; or its nonce is spent, by what nobody shows."""
     BROADCAST = "broadcast"
     MINED = "mined"
     CONFIRMED = "confirmed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    FINAL = "final"
+    """Closed, by a block that no reorganisation takes away; `outcome` says how."""
 
 
 LIVE = frozenset(
-    {IntentState.PLANNED, IntentState.SIGNED, IntentState.BROADCAST, IntentState.MINED}
+    {
+        IntentState.PLANNED,
+        IntentState.SIGNED,
+        IntentState.UNKNOWN,
+        IntentState.BROADCAST,
+        IntentState.MINED,
+    }
 )
+CLOSED = frozenset({IntentState.CONFIRMED, IntentState.FAILED, IntentState.CANCELLED})
+"""Over, unless a reorganisation takes the block that closed it."""
+LIVE_SQL = "state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined')"
+CLOSED_SQL = "state IN ('confirmed', 'failed', 'cancelled')"
 
 
 class AttemptState(StrEnum):
     SIGNED = "signed"
+    UNKNOWN = "unknown"
+    """Sent, and the answer was lost or is in no table. It may be in a pool."""
     BROADCAST = "broadcast"
     MINED = "mined"
     REPLACED = "replaced"
     """Another attempt of the same nonce was sent after it, or mined. It may still be mined."""
     DROPPED = "dropped"
-    """A foreign transaction took its nonce."""
+    """The pool that had it lost it, or its nonce went to another transaction. It may come back."""
+
+
+def _steps(*steps: str) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (before, after)
+        for before, _, afters in (step.partition(" > ") for step in steps)
+        for after in afters.split()
+    )
+
+
+INTENT_STEPS = _steps(
+    "planned > signed cancelled",
+    "signed > unknown broadcast mined cancelled",
+    "unknown > broadcast mined cancelled",
+    "broadcast > unknown mined cancelled",
+    "mined > broadcast confirmed failed cancelled",
+    "confirmed > broadcast final",
+    "failed > broadcast final",
+    "cancelled > broadcast final",
+)
+"""Which state of an intent may follow which; the database refuses all others."""
+ATTEMPT_STEPS = _steps(
+    "signed > unknown broadcast mined replaced dropped",
+    "unknown > broadcast mined replaced dropped",
+    "broadcast > mined replaced dropped",
+    "replaced > broadcast mined dropped",
+    "dropped > unknown broadcast mined replaced",
+    "mined > broadcast replaced",
+)
+"""The same of an attempt."""
 
 
 class Act(StrEnum):
     SIGN = "sign"
     SEND = "send"
     REBROADCAST = "rebroadcast"
+    MARK_SENT = "mark_sent"
+    """A pool has what was not known to be taken."""
+    MARK_UNKNOWN = "mark_unknown"
+    """The nonce is spent, and nobody shows by what."""
+    MARK_DROPPED = "mark_dropped"
+    """The pool that had it has it no more."""
     BUMP = "bump"
     CANCEL = "cancel"
     ABANDON = "abandon"
@@ -60,12 +122,16 @@ class Act(StrEnum):
     CONFIRM = "confirm"
     FAIL = "fail"
     REPLAN = "replan"
+    REOPEN = "reopen"
+    """The block that closed it is gone, or one with a transaction of it has come."""
+    FINALISE = "finalise"
     WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`hash` names the attempt that SEND, REBROADCAST, MARK_MINED, CONFIRM and FAIL are about."""
+    """`hash` names the attempt that SEND, REBROADCAST, MARK_SENT, MARK_DROPPED, MARK_MINED, CONFIRM
+    and FAIL are about."""
 
     act: Act
     hash: bytes | None = None
@@ -105,6 +171,14 @@ class Observation:
     receipts: Mapping[bytes, ReceiptView] = field(default_factory=dict)
     known: frozenset[bytes] = frozenset()
     """Hashes the endpoint still knows, mined or pooled."""
+    proven: frozenset[bytes] = frozenset()
+    """Hashes that indexed events name: they are in canonical blocks, whatever an endpoint shows."""
+    pool_visible: bool = True
+    """What the endpoint does not know is in no pool that it was sent to."""
+    final_number: int = -1
+    """The newest block that no reorganisation takes away; only of use to what is closed."""
+    final_nonce: int = 0
+    """The sender's nonce there."""
     taken: frozenset[bytes] = frozenset()
     """Hashes that an endpoint took whose pool cannot be seen: on their way, for all one knows. That
     they are overdue is all that can be said against it."""
@@ -126,16 +200,27 @@ class Observation:
     """The balance pays for the newest attempt."""
     can_cancel: bool = False
     """A transaction without effect can be signed and paid for, and the newest is none yet."""
+    outbid: bool = False
+    """It is in the way of others, and what gets it mined costs more than its work is worth."""
+    cancel_asked: bool = False
+    """The operator wants its nonce spent on nothing."""
     reachable: bool = True
     """Every lower nonce is spent, or a live intent has it."""
     has_key: bool = True
     """False for a key that is no longer here: its stored bytes are all there will ever be."""
 
 
+_UNTAKEN = frozenset({IntentState.SIGNED, IntentState.UNKNOWN})
+_NOT_IN_A_POOL = frozenset({AttemptState.SIGNED, AttemptState.UNKNOWN, AttemptState.DROPPED})
+_NEVER_TAKEN = frozenset({AttemptState.SIGNED, AttemptState.UNKNOWN})
+
+
 def next_action(state: IntentState, attempts: Sequence[AttemptView], seen: Observation) -> Action:
     """Total and deterministic. `attempts` are in the order they were signed."""
-    if state not in LIVE:
+    if state is IntentState.FINAL:
         return Action(Act.WAIT)
+    if state in CLOSED:
+        return _closed(attempts, seen)
     for attempt in attempts:
         receipt = seen.receipts.get(attempt.hash)
         if receipt is not None:
@@ -143,8 +228,28 @@ def next_action(state: IntentState, attempts: Sequence[AttemptView], seen: Obser
     if state is IntentState.MINED:
         return Action(Act.MARK_UNMINED)
     if not attempts:
-        return Action(Act.SIGN if seen.can_sign else Act.REPLAN)
+        can_sign = seen.can_sign and not seen.cancel_asked
+        return Action(Act.SIGN if can_sign else Act.REPLAN)
+    if seen.chain_nonce > attempts[-1].nonce:
+        return _spent(state, attempts, seen)
     return _unmined(state, attempts, seen)
+
+
+def _closed(attempts: Sequence[AttemptView], seen: Observation) -> Action:
+    """A receipt may be the stored one, where its block is still canonical."""
+    if not attempts:
+        return Action(Act.FINALISE)
+    for attempt in attempts:
+        receipt = seen.receipts.get(attempt.hash)
+        if receipt is not None:
+            if attempt.state is not AttemptState.MINED:
+                return Action(Act.REOPEN)
+            final = receipt.block_number <= seen.final_number
+            return Action(Act.FINALISE if final else Act.WAIT)
+    if any(attempt.state is AttemptState.MINED for attempt in attempts):
+        return Action(Act.REOPEN)
+    # Where the foreign transaction leaves the chain, the nonce is a gap, and is filled as one.
+    return Action(Act.FINALISE if seen.final_nonce > attempts[-1].nonce else Act.WAIT)
 
 
 def _mined(
@@ -158,27 +263,43 @@ def _mined(
     return Action(Act.CONFIRM if receipt.succeeded else Act.FAIL, attempt.hash)
 
 
+def _spent(state: IntentState, attempts: Sequence[AttemptView], seen: Observation) -> Action:
+    """The nonce is spent, and no hash of ours has a receipt.
+
+    A hash that the endpoint still knows may be ours with a receipt that lags, and one that an event
+    names is ours for sure: only the absence of both, deep enough, proves a foreign transaction.
+    """
+    if {attempt.hash for attempt in attempts} & (seen.known | seen.proven):
+        return Action(Act.WAIT)
+    if state is not IntentState.UNKNOWN:
+        return Action(Act.MARK_UNKNOWN)
+    return Action(Act.REPLAN if seen.settled_nonce > attempts[-1].nonce else Act.WAIT)
+
+
 def _unmined(state: IntentState, attempts: Sequence[AttemptView], seen: Observation) -> Action:
     newest = attempts[-1]
     any_known = any(attempt.hash in seen.known for attempt in attempts)
-    if seen.settled_nonce > newest.nonce:
-        # Spent, deep enough, and no hash of ours has a receipt. A hash the endpoint still knows
-        # may be ours with a receipt that lags: only its absence proves a foreign transaction.
-        return Action(Act.WAIT if any_known else Act.REPLAN)
-    if seen.chain_nonce > newest.nonce:
-        return Action(Act.WAIT)
     pooled = newest.hash in seen.known or newest.hash in seen.taken
+    untaken = state in _UNTAKEN
+    if pooled and (untaken or newest.state in _NOT_IN_A_POOL):
+        return Action(Act.MARK_SENT, newest.hash)
     if not seen.has_key and _is_lost(newest, pooled, seen):
         return Action(Act.ABANDON)
-    never_taken = state is IntentState.SIGNED and not any_known
+    never_taken = untaken and not any_known
     in_vain = (never_taken and not seen.wanted) or (seen.hopeless and not pooled)
-    if in_vain and seen.can_cancel:
+    if (in_vain or seen.cancel_asked) and seen.can_cancel:
         return Action(Act.CANCEL)
     if seen.hopeless and not pooled and seen.can_bump:
         return Action(Act.BUMP)  # It has no effect already; other bytes may still be taken.
+    lost = newest.state is AttemptState.BROADCAST and not pooled and seen.pool_visible
+    if lost and newest.refusal is not SendError.NONCE_TOO_LOW:
+        return Action(Act.MARK_DROPPED, newest.hash)
+    due = newest.hash in seen.overdue or newest.refusal in TOO_CHEAP
+    if seen.outbid and due and seen.can_cancel and newest.hash not in seen.refused:
+        return Action(Act.CANCEL)
     if newest.refusal in TOO_CHEAP and seen.can_bump and newest.hash not in seen.refused:
         return Action(Act.BUMP)
-    if newest.state is AttemptState.SIGNED or not pooled:
+    if newest.state in _NOT_IN_A_POOL or not pooled:
         return _send(attempts, seen)
     if newest.hash not in seen.overdue or newest.hash in seen.refused:
         return Action(Act.WAIT)
@@ -206,9 +327,9 @@ def _is_lost(newest: AttemptView, pooled: bool, seen: Observation) -> bool:
 def _send(attempts: Sequence[AttemptView], seen: Observation) -> Action:
     """The newest bytes, once per block until they are taken, and older ones kept alive."""
     newest = attempts[-1]
-    signed = newest.state is AttemptState.SIGNED
-    if newest.hash not in seen.refused and (seen.can_pay or not signed):
-        return Action(Act.SEND if signed else Act.REBROADCAST, newest.hash)
+    never_taken = newest.state in _NEVER_TAKEN
+    if newest.hash not in seen.refused and (seen.can_pay or not never_taken):
+        return Action(Act.SEND if never_taken else Act.REBROADCAST, newest.hash)
     for attempt in reversed(attempts[:-1]):
         if attempt.state is AttemptState.BROADCAST:
             on_its_way = attempt.hash in seen.taken and attempt.hash not in seen.overdue

@@ -121,22 +121,46 @@ async def grant_all(connection: Connection, grants: Sequence[Grant]) -> list[Lea
     return [_lease(row) for row in rows]
 
 
-async def complete(connection: Connection, lease_id: int) -> bool:
-    """Ends it as done. False where it was not active any more."""
-    return await _end(connection, lease_id, "done", None)
+async def lock_active(connection: Connection, ids: Sequence[int]) -> set[int]:
+    """Which of these leases are active; all of them stay as they are until the transaction's
+    end."""
+    rows = await connection.fetch(
+        "SELECT id, state FROM node.lease WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE", ids
+    )
+    return {row["id"] for row in rows if row["state"] == "active"}
 
 
-async def fail(connection: Connection, lease_id: int, failure: str) -> bool:
-    """Ends it as failed; `failure` is made by `failure_text`. False where it was not active."""
-    return await _end(connection, lease_id, "failed", failure)
+async def end(connection: Connection, endings: Sequence[tuple[int, str | None]]) -> set[int]:
+    """Ends leases as done, or as failed where there is a failure, made by `failure_text`.
+
+    Returns those that were active; the others stay as they are.
+    """
+    rows = await connection.fetch(
+        """
+        UPDATE node.lease l
+        SET state = CASE WHEN ended.failure IS NULL THEN 'done' ELSE 'failed' END,
+            failure = ended.failure, ended_at = clock_timestamp()
+        FROM unnest($1::bigint[], $2::text[]) AS ended (id, failure)
+        WHERE l.id = ended.id AND l.state = 'active' RETURNING l.id
+        """,
+        [lease_id for lease_id, _ in endings],
+        [failure for _, failure in endings],
+    )
+    return {row["id"] for row in rows}
 
 
 async def expire_overdue(connection: Connection) -> list[Lease]:
-    """Ends the active leases whose time is up, and returns them."""
+    """Ends the active leases whose time is up, and returns them.
+
+    Those whose end is just being written are passed over: it would be waited for, and in another
+    order than the writer's.
+    """
     rows = await connection.fetch(
         f"""
         UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp()
-        WHERE state = 'active' AND expires_at <= clock_timestamp()
+        WHERE id IN (SELECT id FROM node.lease
+                     WHERE state = 'active' AND expires_at <= clock_timestamp()
+                     FOR UPDATE SKIP LOCKED)
         RETURNING {_COLUMNS}
         """  # noqa: S608
     )
@@ -165,19 +189,6 @@ async def active(connection: Connection) -> list[Lease]:
         f"SELECT {_COLUMNS} FROM node.lease WHERE state = 'active' ORDER BY id"  # noqa: S608
     )
     return [_lease(row) for row in rows]
-
-
-async def _end(connection: Connection, lease_id: int, state: str, failure: str | None) -> bool:
-    ended = await connection.fetchval(
-        """
-        UPDATE node.lease SET state = $2, failure = $3, ended_at = clock_timestamp()
-        WHERE id = $1 AND state = 'active' RETURNING true
-        """,
-        lease_id,
-        state,
-        failure,
-    )
-    return ended is not None
 
 
 def _lease(row: Any) -> Lease:

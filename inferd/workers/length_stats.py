@@ -12,7 +12,7 @@ from indexer.types import Address
 from inferd.protocol.request import ModelId
 from scheduler import predict_length
 from scheduler.predict_length import BINS, LengthHistory, LengthLaw, TokensPrediction
-from scheduler.predict_round import size_of
+from scheduler.predict_round import Size, size_of
 
 _WEIGHTS = np.dtype("<f4")
 _ROWS_AT_ONCE = 500
@@ -38,14 +38,69 @@ class Lengths:
             self._laws[model, tenant] = found
         return found
 
+    def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
+        """The size class of a request with this limit; 0 is no limit."""
+        return size_of(*self.predict(model, tenant, max_tokens))
+
     def predict(self, model: ModelId, tenant: Address, max_tokens: int) -> TokensPrediction:
         """The output of a request with this limit; 0 is no limit."""
         return self.law(model, tenant).predict(max_tokens)
 
 
+class Learning:
+    """Rows that are held until the transaction's end, and what outputs make of them."""
+
+    def __init__(self, rows: Mapping[tuple[ModelId, Address], Any]) -> None:
+        self._known = {pair: _history(row) for pair, row in rows.items()}
+        self._new = {pair for pair, row in rows.items() if not row["ended"]}
+        self._sizes: dict[tuple[ModelId, Address, int], Size] = {}
+
+    def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
+        """As `Lengths.size`, by what is known so far."""
+        found = self._sizes.get((model, tenant, max_tokens))
+        if found is None:
+            pairs = [pair for pair in _levels(model, tenant) if pair not in self._new]
+            law = predict_length.law([self._known[pair] for pair in pairs])
+            found = self._sizes[model, tenant, max_tokens] = size_of(*law.predict(max_tokens))
+        return found
+
+    def add(self, model: ModelId, tenant: Address | None, tokens: int, max_tokens: int) -> None:
+        """Takes one output in, and judges what was predicted of it. Both its rows must be held."""
+        levels = _levels(model, ALL if tenant is None else tenant)
+        predicted = [self.size(*level, max_tokens).p90_tokens for level in levels]
+        if levels[-1] in self._new:
+            # A requester that is new is off by as much as its model.
+            self._known[levels[-1]] = LengthHistory.empty(self._known[levels[0]].log_factor)
+        for level, p90_tokens in zip(levels, predicted, strict=True):
+            self._known[level] = predict_length.observed(
+                self._known[level], tokens=tokens, max_tokens=max_tokens, p90_tokens=p90_tokens
+            )
+            self._new.discard(level)
+        self._sizes.clear()
+
+    async def store(self, connection: Connection) -> None:
+        """Writes all that is held."""
+        if not self._known:
+            return
+        await connection.execute(
+            """
+            UPDATE node.length_stat stat
+            SET ended = learnt.ended, cut = learnt.cut, log_factor = learnt.log_factor
+            FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::float8[])
+                 AS learnt (model_id, tenant, ended, cut, log_factor)
+            WHERE stat.model_id = learnt.model_id AND stat.tenant = learnt.tenant
+            """,
+            [model for model, _ in self._known],
+            [tenant for _, tenant in self._known],
+            [history.ended.astype(_WEIGHTS).tobytes() for history in self._known.values()],
+            [history.cut.astype(_WEIGHTS).tobytes() for history in self._known.values()],
+            [history.log_factor for history in self._known.values()],
+        )
+
+
 async def load(connection: Connection, pairs: Collection[tuple[ModelId, Address]]) -> Lengths:
     """What is known of these models and requesters."""
-    asked = sorted({*pairs, *((model, ALL) for model, _ in pairs)})
+    asked = _with_models(pairs)
     found: dict[tuple[ModelId, Address], Any] = {}
     for first in range(0, len(asked), _ROWS_AT_ONCE):
         models, tenants = zip(*asked[first : first + _ROWS_AT_ONCE], strict=True)
@@ -58,45 +113,43 @@ async def load(connection: Connection, pairs: Collection[tuple[ModelId, Address]
             models,
             tenants,
         )
-        found |= {(ModelId(row["model_id"]), Address(row["tenant"])): row for row in rows}
+        found |= _by_pair(rows)
     return Lengths(found)
 
 
-async def record(
-    connection: Connection, model: ModelId, tenant: Address | None, tokens: int, max_tokens: int
-) -> None:
-    """Takes one output in, within the caller's transaction, and judges what was predicted of it."""
-    levels = (ALL,) if tenant is None else (ALL, tenant)
-    known: list[LengthHistory] = []
-    for level in levels:
-        row = await connection.fetchrow(
-            """
-            INSERT INTO node.length_stat AS stat (model_id, tenant, log_factor) VALUES ($1, $2, $3)
-            ON CONFLICT (model_id, tenant) DO UPDATE SET updated_at = now()
-            RETURNING ended, cut, log_factor
-            """,
-            model,
-            level,
-            known[-1].log_factor if known else 0.0,
-        )
-        known.append(_history(row))
-    laws = [predict_length.law(known[: depth + 1]) for depth in range(len(known))]
-    p90_tokens = [size_of(*law.predict(max_tokens)).p90_tokens for law in laws]
-    for level, history, predicted in zip(levels, known, p90_tokens, strict=True):
-        learnt = predict_length.observed(
-            history, tokens=tokens, max_tokens=max_tokens, p90_tokens=predicted
-        )
-        await connection.execute(
-            """
-            UPDATE node.length_stat SET ended = $3, cut = $4, log_factor = $5
-            WHERE model_id = $1 AND tenant = $2
-            """,
-            model,
-            level,
-            learnt.ended.astype(_WEIGHTS).tobytes(),
-            learnt.cut.astype(_WEIGHTS).tobytes(),
-            learnt.log_factor,
-        )
+async def hold(connection: Connection, pairs: Collection[tuple[ModelId, Address]]) -> Learning:
+    """The rows of these models and requesters, made where there are none, until the transaction's
+    end."""
+    asked = _with_models(pairs)
+    if not asked:
+        return Learning({})
+    rows = await connection.fetch(
+        """
+        INSERT INTO node.length_stat AS stat (model_id, tenant)
+        SELECT * FROM unnest($1::bytea[], $2::bytea[])
+        ON CONFLICT (model_id, tenant) DO UPDATE SET updated_at = now()
+        RETURNING model_id, tenant, ended, cut, log_factor
+        """,
+        [model for model, _ in asked],
+        [tenant for _, tenant in asked],
+    )
+    return Learning(_by_pair(rows))
+
+
+def _levels(model: ModelId, tenant: Address) -> list[tuple[ModelId, Address]]:
+    """The model, then the requester where there is one."""
+    return [(model, ALL)] if tenant == ALL else [(model, ALL), (model, tenant)]
+
+
+def _with_models(
+    pairs: Collection[tuple[ModelId, Address]],
+) -> list[tuple[ModelId, Address]]:
+    """In one order for all, so that nobody waits for whoever waits for him."""
+    return sorted({*pairs, *((model, ALL) for model, _ in pairs)})
+
+
+def _by_pair(rows: Collection[Any]) -> dict[tuple[ModelId, Address], Any]:
+    return {(ModelId(row["model_id"]), Address(row["tenant"])): row for row in rows}
 
 
 async def forget(connection: Connection, unseen_days: int) -> None:

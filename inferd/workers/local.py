@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from eth_keys.datatypes import PrivateKey
 
 from indexer.database import CONNECTION_LOST
+from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_items
 from inferd.protocol.typed_data import (
     BadSignature,
     CompactSignature,
+    DigestSigner,
     group_digest,
     recover,
-    sign_digest,
 )
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import (
@@ -56,7 +57,7 @@ class LocalWorker:
     ) -> None:
         """`domain` is the EIP-712 domain of the deployment's InferenceResults."""
         self._name = name
-        self._key = key
+        self._signer = DigestSigner(key)
         self._domain = domain
         self._models = dict(models)
         self._slots = slots
@@ -101,6 +102,9 @@ class LocalWorker:
             earlier = await through_outages(lambda: self._recorded(job.key), log=log)
             if earlier is not None:
                 return earlier
+            if not backend.loaded:
+                # Not part of how long a computation takes: that is reckoned with on its own.
+                await self._load(backend)
             started = time.perf_counter()
             completion = await backend.run(job)
             compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
@@ -109,6 +113,12 @@ class LocalWorker:
             )
         finally:
             self._running -= 1
+
+    async def _load(self, backend: Backend) -> None:
+        try:
+            await backend.start()
+        except OperatorError as error:
+            raise WorkerFailed(f"its model cannot be loaded: {error.message}") from error
 
     async def sign_group(self, items: bytes) -> CompactSignature:
         """Signs packed items, each of which it has signed alone before.
@@ -142,7 +152,7 @@ class LocalWorker:
             # A row alone proves nothing: whoever can write to the database could have added it.
             if not self._is_mine(item, signature):
                 raise RefusedToSign(f"request {item.request_id} was recorded with a foreign key")
-        return sign_digest(self._key, group_digest(self._domain, items))
+        return self._signer.sign(group_digest(self._domain, items))
 
     def _is_mine(self, item: ResultItem, signature: CompactSignature) -> bool:
         try:
@@ -177,6 +187,6 @@ class LocalWorker:
             output=completion.output,
             media_type=completion.media_type,
             manifest=completion.manifest,
-            signature=sign_digest(self._key, group_digest(self._domain, pack_items([item]))),
+            signature=self._signer.sign(group_digest(self._domain, pack_items([item]))),
             compute_ms=compute_ms,
         )

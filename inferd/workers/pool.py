@@ -140,6 +140,9 @@ class WorkerPool:
                     and circuit is not Circuit.OPEN,
                     service=_service(worker, served, stats, priors, now_s),
                     owned=row is not None and row["owner"] in own_accounts,
+                    loaded=frozenset(
+                        scheduling.ModelId(model) for model in served if worker.models[model].loaded
+                    ),
                     stake_wei=0 if row is None else row["stake_wei"],
                     fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
                 )
@@ -156,7 +159,10 @@ def _service(
 ) -> dict[scheduling.ModelId, scheduling.ServiceEstimate]:
     return {
         scheduling.ModelId(model): estimate(
-            stats.get((worker.address, model)), priors.of(model, backend.prior_ms), now_s
+            stats.get((worker.address, model)),
+            priors.of(model, backend.prior_ms),
+            now_s,
+            load_ms=backend.load_ms,
         )
         for model, backend in worker.models.items()
         if model in served

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from indexer.database import Connection, Pool
 from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
+from inferd.workers.grouping import Grouped
 from inferd.workers.job import SignedResult
-from inferd.workers.leases import Lease
 from scheduler.model import RequestKey
+
+_MOST_AT_ONCE = 256
 
 
 class SignatureLog(Protocol):
@@ -31,10 +34,17 @@ class ResultLog:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._asked = Grouped(self._recorded, most=_MOST_AT_ONCE)
 
     async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | None:
+        return await self._asked.do((worker, key))
+
+    async def _recorded(
+        self, asked: Sequence[tuple[Address, RequestKey]]
+    ) -> list[SignedResult | None]:
         async with self._pool.acquire() as connection:
-            return await recorded(connection, worker, key)
+            found = await recorded(connection, asked)
+        return [found.get(one) for one in asked]
 
     async def signatures(
         self, worker: Address, keys: Sequence[RequestKey]
@@ -60,60 +70,76 @@ class ResultLog:
         }
 
 
-async def recorded(connection: Connection, worker: Address, key: RequestKey) -> SignedResult | None:
-    """One worker's stored result for a request."""
-    row = await connection.fetchrow(
+async def recorded(
+    connection: Connection, asked: Sequence[tuple[Address, RequestKey]]
+) -> dict[tuple[Address, RequestKey], SignedResult]:
+    """What workers have stored for requests, where they have."""
+    rows = await connection.fetch(
         """
-        SELECT digest, output, media_type, manifest, signature, compute_ms FROM node.result
-        WHERE request_id = $1 AND commitment = $2 AND worker = $3
+        SELECT request_id, commitment, worker, digest, output, media_type, manifest, signature,
+               compute_ms
+        FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])
+             AS asked (worker, request_id, commitment)
+        JOIN node.result USING (request_id, commitment, worker)
         """,
-        key.id,
-        key.commitment,
-        worker,
+        [worker for worker, _ in asked],
+        [key.id for _, key in asked],
+        [key.commitment for _, key in asked],
     )
-    if row is None:
-        return None
-    return SignedResult(
-        key=key,
-        worker=worker,
-        digest=Hash32(row["digest"]),
-        output=row["output"],
-        media_type=row["media_type"],
-        manifest=row["manifest"],
-        signature=CompactSignature(row["signature"]),
-        compute_ms=row["compute_ms"],
-    )
+    found = {}
+    for row in rows:
+        key, worker = RequestKey(row["request_id"], row["commitment"]), Address(row["worker"])
+        found[worker, key] = SignedResult(
+            key=key,
+            worker=worker,
+            digest=Hash32(row["digest"]),
+            output=row["output"],
+            media_type=row["media_type"],
+            manifest=row["manifest"],
+            signature=CompactSignature(row["signature"]),
+            compute_ms=row["compute_ms"],
+        )
+    return found
 
 
-async def store(connection: Connection, result: SignedResult, lease: Lease) -> bool:
-    """Writes a result, in the caller's transaction. False where it is not wanted any more.
+async def store(
+    connection: Connection, given: Sequence[tuple[SignedResult, int, bool]]
+) -> set[RequestKey]:
+    """Writes results, each with the id of its lease and whether that is active, in the caller's
+    transaction. Returns whose were written; the others are not wanted any more.
 
     The first digest of a worker for a request stays, whatever comes later. A result that comes
-    after its lease has ended is written only where the request has none yet.
+    after its lease has ended is written only where the request has none yet. No two may be of one
+    request.
     """
-    state = await connection.fetchval(
-        "SELECT state FROM node.lease WHERE id = $1 FOR UPDATE", lease.id
-    )
-    written = await connection.fetchval(
+    if not given:
+        return set()
+    rows = await connection.fetch(
         """
         INSERT INTO node.result (request_id, commitment, worker, lease_id, digest, output,
                                  media_type, manifest, signature, compute_ms)
-        SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10
-        WHERE $11 OR NOT EXISTS (
-            SELECT FROM node.result WHERE request_id = $1 AND commitment = $2)
+        SELECT request_id, commitment, worker, lease_id, digest, output, media_type,
+               manifest::jsonb, signature, compute_ms
+        FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bytea[],
+                    $7::text[], $8::text[], $9::bytea[], $10::bigint[], $11::boolean[])
+             AS given (request_id, commitment, worker, lease_id, digest, output, media_type,
+                       manifest, signature, compute_ms, in_time)
+        WHERE in_time OR NOT EXISTS (
+            SELECT FROM node.result n
+            WHERE n.request_id = given.request_id AND n.commitment = given.commitment)
         ON CONFLICT (request_id, commitment, worker) DO NOTHING
-        RETURNING true
+        RETURNING request_id, commitment
         """,
-        result.key.id,
-        result.key.commitment,
-        result.worker,
-        lease.id,
-        result.digest,
-        result.output,
-        result.media_type,
-        dict(result.manifest),
-        result.signature,
-        result.compute_ms,
-        state == "active",
+        [result.key.id for result, _, _ in given],
+        [result.key.commitment for result, _, _ in given],
+        [result.worker for result, _, _ in given],
+        [lease_id for _, lease_id, _ in given],
+        [result.digest for result, _, _ in given],
+        [result.output for result, _, _ in given],
+        [result.media_type for result, _, _ in given],
+        [json.dumps(dict(result.manifest)) for result, _, _ in given],
+        [result.signature for result, _, _ in given],
+        [result.compute_ms for result, _, _ in given],
+        [in_time for _, _, in_time in given],
     )
-    return written is not None
+    return {RequestKey(row["request_id"], row["commitment"]) for row in rows}

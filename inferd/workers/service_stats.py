@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.workers import length_stats
 from inferd.workers.job import Job, SignedResult
+from inferd.workers.length_stats import Learning, Lengths
 from scheduler import predict_service, reliability
-from scheduler.model import ServiceEstimate
-from scheduler.predict_round import Size, p90_ms, size_of
+from scheduler.model import RequestKey, ServiceEstimate
+from scheduler.predict_round import Size, p90_ms
 from scheduler.predict_service import ServiceHistory, ServicePrior
 from scheduler.reliability import Reliability
+
+_Key: TypeAlias = tuple[Address, ModelId]
 
 _PEERS = 32
 """So many other workers of a model say what a newcomer is taken for."""
@@ -38,79 +41,84 @@ class ServiceStat:
     reliability: Reliability
 
 
-async def record_success(
-    connection: Connection,
-    worker: Address,
-    job: Job,
-    result: SignedResult,
-    *,
-    prior_ms: float,
-    at_s: float,
-) -> None:
-    """Mixes one result in, within the caller's transaction: its time, its length, that it came.
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What one lease told of its worker."""
 
-    `at_s` is when it came, in seconds since the epoch.
-    """
-    tenant = await _requester(connection, job)
-    size = await _size(connection, job, tenant)
-    tokens = output_tokens(result.manifest, job.max_tokens)
-    stat, prior = await _locked(connection, worker, job.model_id, prior_ms)
-    history = predict_service.observed(
-        stat.history,
-        prior,
-        tokens=size.tokens if tokens is None else tokens,
-        service_ms=float(result.compute_ms),
-        at_s=at_s,
-        p90_ms=_p90_ms(stat, prior, size, at_s),
-    )
-    reliable = reliability.outcome(stat.reliability, success=True)
-    await _update(
-        connection,
-        worker,
-        job.model_id,
-        ServiceStat(stat.completed + 1, stat.failed, history, reliable),
-    )
-    if tokens is not None:
-        await length_stats.record(connection, job.model_id, tenant, tokens, job.max_tokens)
+    worker: Address
+    job: Job
+    result: SignedResult | None
+    """None where it failed."""
+    prior_ms: float
+    """What the back end takes for a request by its own guess."""
+    at_s: float
+    """When it was told, in seconds since the epoch."""
+    waited_ms: float | None = None
+    """Of a failure of a worker that ran out of time: how long it had been given. Other failures
+    say nothing about speed."""
+
+    @property
+    def tokens(self) -> int | None:
+        """The output's length, where there is one and the worker says it."""
+        if self.result is None:
+            return None
+        return output_tokens(self.result.manifest, self.job.max_tokens)
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it says how long something took."""
+        return self.result is not None or self.waited_ms is not None
 
 
-async def record_failure(
-    connection: Connection,
-    worker: Address,
-    job: Job,
-    *,
-    prior_ms: float,
-    at_s: float,
-    waited_ms: float | None,
-) -> None:
-    """Counts one failure, within the caller's transaction.
-
-    It says nothing about speed, unless the worker ran out of time: then `waited_ms` is how long it
-    had been given.
-    """
-    stat, prior = await _locked(connection, worker, job.model_id, prior_ms)
-    history = stat.history
-    if waited_ms is not None:
-        size = await _size(connection, job, await _requester(connection, job))
-        history = predict_service.overdue(
+async def record(connection: Connection, experiences: Sequence[Experience]) -> None:
+    """Mixes them in one after the other, within the caller's transaction: each one's time, its
+    length, and whether it came. What newcomers are taken for stays as it was before the first."""
+    if not experiences:
+        return
+    tenants = await _requesters(connection, [one.job for one in experiences if one.is_of_time])
+    lengths = await _Lengths.of(connection, experiences, tenants)
+    stats, peers = await _held(connection, experiences)
+    priors = Priors(peers)
+    for one in experiences:
+        key = (one.worker, one.job.model_id)
+        prior = priors.of(one.job.model_id, one.prior_ms)
+        tenant = tenants.get(one.job.key)
+        stat = stats[key]
+        history = stat.history
+        if one.is_of_time:
+            size = lengths.size(one, tenant)
+            # How surely it comes is no part of how long it takes, and takes long to compute.
+            expected = predict_service.estimate(stat.history, prior, Reliability(), now_s=one.at_s)
+            p90 = p90_ms(expected, size)
+            if one.result is not None:
+                history = predict_service.observed(
+                    history,
+                    prior,
+                    tokens=size.tokens if one.tokens is None else one.tokens,
+                    service_ms=float(one.result.compute_ms),
+                    at_s=one.at_s,
+                    p90_ms=p90,
+                )
+            elif one.waited_ms is not None:
+                history = predict_service.overdue(
+                    history, waited_ms=one.waited_ms, at_s=one.at_s, p90_ms=p90
+                )
+        stats[key] = ServiceStat(
+            stat.completed + (one.result is not None),
+            stat.failed + (one.result is None),
             history,
-            waited_ms=waited_ms,
-            at_s=at_s,
-            p90_ms=_p90_ms(stat, prior, size, at_s),
+            reliability.outcome(stat.reliability, success=one.result is not None),
         )
-    reliable = reliability.outcome(stat.reliability, success=False)
-    await _update(
-        connection,
-        worker,
-        job.model_id,
-        ServiceStat(stat.completed, stat.failed + 1, history, reliable),
-    )
+        lengths.learn(one, tenant)
+    await _update(connection, stats)
+    await lengths.store(connection)
 
 
 async def read_all(connection: Connection) -> dict[tuple[Address, ModelId], ServiceStat]:
     """Every row, by worker and model."""
-    rows = await connection.fetch(f"SELECT {_COLUMNS} FROM node.service_stat")  # noqa: S608
-    return {(Address(row["worker"]), ModelId(row["model_id"])): _stat(row) for row in rows}
+    return _by_key(
+        await connection.fetch(f"SELECT {_COLUMNS} FROM node.service_stat")  # noqa: S608
+    )
 
 
 class Priors:
@@ -130,11 +138,14 @@ class Priors:
         return found
 
 
-def estimate(stat: ServiceStat | None, prior: ServicePrior, now_s: float) -> ServiceEstimate:
-    """What the scheduler reckons with."""
-    if stat is None:
-        return predict_service.estimate(ServiceHistory(), prior, Reliability(), now_s=now_s)
-    return predict_service.estimate(stat.history, prior, stat.reliability, now_s=now_s)
+def estimate(
+    stat: ServiceStat | None, prior: ServicePrior, now_s: float, *, load_ms: float = 0.0
+) -> ServiceEstimate:
+    """What the scheduler reckons with; `load_ms` is what loading the model takes."""
+    history, reliable = (
+        (ServiceHistory(), Reliability()) if stat is None else (stat.history, stat.reliability)
+    )
+    return predict_service.estimate(history, prior, reliable, now_s=now_s, load_ms=load_ms)
 
 
 def output_tokens(manifest: Mapping[str, Any], max_tokens: int) -> int | None:
@@ -145,58 +156,116 @@ def output_tokens(manifest: Mapping[str, Any], max_tokens: int) -> int | None:
     return min(tokens, max_tokens) if max_tokens > 0 else tokens
 
 
-async def _requester(connection: Connection, job: Job) -> Address | None:
-    """None where a reorganisation took the request away."""
-    found = await connection.fetchval(
-        "SELECT requester FROM chain.request WHERE id = $1 AND commitment = $2",
-        job.request_id,
-        job.commitment,
+class _Lengths:
+    """What is known of the outputs that experiences are about, and what they add to it."""
+
+    def __init__(self, known: Lengths, held: Learning) -> None:
+        self._known = known
+        self._held = held
+
+    @classmethod
+    async def of(
+        cls,
+        connection: Connection,
+        experiences: Sequence[Experience],
+        tenants: Mapping[RequestKey, Address | None],
+    ) -> _Lengths:
+        """Rows that nothing is added to are only read, and not made."""
+
+        def pairs(*, said: bool) -> set[tuple[ModelId, Address]]:
+            return {
+                (one.job.model_id, tenants.get(one.job.key) or length_stats.ALL)
+                for one in experiences
+                if one.is_of_time and (one.tokens is not None) is said
+            }
+
+        return cls(
+            await length_stats.load(connection, pairs(said=False)),
+            await length_stats.hold(connection, pairs(said=True)),
+        )
+
+    def size(self, one: Experience, tenant: Address | None) -> Size:
+        known = self._known if one.tokens is None else self._held
+        tenant = length_stats.ALL if tenant is None else tenant
+        return known.size(one.job.model_id, tenant, one.job.max_tokens)
+
+    def learn(self, one: Experience, tenant: Address | None) -> None:
+        if one.tokens is not None:
+            self._held.add(one.job.model_id, tenant, one.tokens, one.job.max_tokens)
+
+    async def store(self, connection: Connection) -> None:
+        await self._held.store(connection)
+
+
+async def _requesters(
+    connection: Connection, jobs: Sequence[Job]
+) -> dict[RequestKey, Address | None]:
+    """Without those that a reorganisation took away."""
+    rows = await connection.fetch(
+        """
+        SELECT id, commitment, requester
+        FROM unnest($1::bigint[], $2::bytea[]) AS asked (id, commitment)
+        JOIN chain.request USING (id, commitment)
+        """,
+        [job.request_id for job in jobs],
+        [job.commitment for job in jobs],
     )
-    return None if found is None else Address(found)
+    return {RequestKey(row["id"], row["commitment"]): Address(row["requester"]) for row in rows}
 
 
-async def _size(connection: Connection, job: Job, tenant: Address | None) -> Size:
-    pairs = [] if tenant is None else [(job.model_id, tenant)]
-    lengths = await length_stats.load(connection, [(job.model_id, length_stats.ALL), *pairs])
-    law = lengths.law(job.model_id, length_stats.ALL if tenant is None else tenant)
-    return size_of(*law.predict(job.max_tokens))
-
-
-async def _locked(
-    connection: Connection, worker: Address, model: ModelId, prior_ms: float
-) -> tuple[ServiceStat, ServicePrior]:
-    """The row, made if it is not there, until the transaction's end."""
-    row = await connection.fetchrow(
+async def _held(
+    connection: Connection, experiences: Sequence[Experience]
+) -> tuple[dict[_Key, ServiceStat], dict[_Key, ServiceStat]]:
+    """The rows, made where they are not there, until the transaction's end; and those that say what
+    a newcomer to their models is taken for. In one order for all."""
+    keys = sorted({(one.worker, one.job.model_id) for one in experiences})
+    rows = await connection.fetch(
         f"""
-        INSERT INTO node.service_stat AS stat (worker, model_id) VALUES ($1, $2)
+        INSERT INTO node.service_stat AS stat (worker, model_id)
+        SELECT * FROM unnest($1::bytea[], $2::bytea[])
         ON CONFLICT (worker, model_id) DO UPDATE SET updated_at = now()
         RETURNING {_COLUMNS}
         """,  # noqa: S608 - constants
-        worker,
-        model,
+        [worker for worker, _ in keys],
+        [model for _, model in keys],
     )
     peers = await connection.fetch(
         f"""
-        SELECT {_COLUMNS} FROM node.service_stat WHERE model_id = $1 AND observations > 0
-        ORDER BY updated_at DESC LIMIT {_PEERS}
+        SELECT peer.* FROM unnest($1::bytea[]) AS asked (model_id), LATERAL (
+            SELECT {_COLUMNS} FROM node.service_stat
+            WHERE model_id = asked.model_id AND observations > 0
+            ORDER BY updated_at DESC LIMIT {_PEERS}) AS peer
         """,  # noqa: S608 - constants
-        model,
+        sorted({model for _, model in keys}),
     )
-    return _stat(row), _prior(prior_ms, [_stat(peer).history for peer in peers])
+    return _by_key(rows), _by_key(peers)
 
 
-async def _update(
-    connection: Connection, worker: Address, model: ModelId, stat: ServiceStat
-) -> None:
-    history = stat.history
+async def _update(connection: Connection, stats: Mapping[_Key, ServiceStat]) -> None:
     await connection.execute(
         """
-        UPDATE node.service_stat SET
-            completed = $3, failed = $4, successes = $5, failures = $6, observations = $7,
-            fit_weight = $8, fit_x = $9, fit_xx = $10, fit_y = $11, fit_xy = $12,
-            error_square = $13, log_factor = $14, peak_ms = $15, peak_at_s = $16
-        WHERE worker = $1 AND model_id = $2
+        UPDATE node.service_stat stat SET
+            completed = learnt.completed, failed = learnt.failed, successes = learnt.successes,
+            failures = learnt.failures, observations = learnt.observations,
+            fit_weight = learnt.fit_weight, fit_x = learnt.fit_x, fit_xx = learnt.fit_xx,
+            fit_y = learnt.fit_y, fit_xy = learnt.fit_xy, error_square = learnt.error_square,
+            log_factor = learnt.log_factor, peak_ms = learnt.peak_ms, peak_at_s = learnt.peak_at_s
+        FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], $5::float8[],
+                    $6::float8[], $7::float8[], $8::float8[], $9::float8[], $10::float8[],
+                    $11::float8[], $12::float8[], $13::float8[], $14::float8[], $15::float8[],
+                    $16::float8[])
+             AS learnt (worker, model_id, completed, failed, successes, failures, observations,
+                        fit_weight, fit_x, fit_xx, fit_y, fit_xy, error_square, log_factor,
+                        peak_ms, peak_at_s)
+        WHERE stat.worker = learnt.worker AND stat.model_id = learnt.model_id
         """,
+        *zip(*(_values(*key, stat) for key, stat in stats.items()), strict=True),
+    )
+
+
+def _values(worker: Address, model: ModelId, stat: ServiceStat) -> tuple[Any, ...]:
+    history = stat.history
+    return (
         worker,
         model,
         stat.completed,
@@ -221,8 +290,8 @@ def _prior(prior_ms: float, known: Collection[ServiceHistory]) -> ServicePrior:
     return predict_service.newcomer_prior([one for one in known if one.count > 0.0], guess)
 
 
-def _p90_ms(stat: ServiceStat, prior: ServicePrior, size: Size, at_s: float) -> float:
-    return p90_ms(estimate(stat, prior, at_s), size)
+def _by_key(rows: Collection[Any]) -> dict[_Key, ServiceStat]:
+    return {(Address(row["worker"]), ModelId(row["model_id"])): _stat(row) for row in rows}
 
 
 def _stat(row: Any) -> ServiceStat:

@@ -15,6 +15,10 @@ round in which the (A * max_attempts + 1)-th slot it could take since t comes fr
 with c such slots a round, no later than ceil((A * max_attempts + 1) / c) rounds after t, however
 rich the requests are that keep arriving.
 
+*With several policies at once* the same bound holds, A counted over all of them: see
+`scheduler.experiment`. *With fair shares* turns of tenants go before age, and the bound is one of
+tokens: see `scheduler.fairness`.
+
 What keeps R waiting for other reasons (gas too dear, a tenant's quota, no worker that is in time)
 is outside of this bound, as it is of any order.
 """
@@ -31,8 +35,13 @@ _TOP = 1.0 - 2.0**-20
 
 def banded(base: Floats, wait_s: Floats, max_wait_s: float) -> Floats:
     """Scores whose whole part is the band of the wait; `base` is cut to [0, 1)."""
+    scores: Floats = bands_of_age(wait_s, max_wait_s) + np.clip(base, 0.0, _TOP)
+    return scores
+
+
+def bands_of_age(wait_s: Floats, max_wait_s: float) -> Floats:
+    """How many times the longest wait each request has waited, rounded down."""
     bands: Floats = np.floor(wait_s / max(1.0, max_wait_s))
-    bands += np.clip(base, 0.0, _TOP)
     return bands
 
 

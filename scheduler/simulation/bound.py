@@ -9,11 +9,13 @@ that class c spends on request j within b:
                 sum over j of y[j, c, b] <= slots[c] * time of b              each class, each b
                 y[j, c, b] <= time of b within the window of j                never beside itself
 
-Every schedule is a solution of it: the window of a request reaches from the block it is first seen
-in to the last block that can still deliver it, and a valid result takes exactly its work. What is
-relaxed only helps: requests may be interrupted, moved, split among classes, and served in part for
-part of their value; a request never takes a slot of a worker that would fail on it; leases that
-fail, loading models and rounds take no time.
+Every schedule that keeps the node's rules is a solution of it. The window of a request begins with
+the block it is first seen in. It ends where every lease does, whatever the policy: at its deadline
+less the time that is kept free for the post (`scheduler.lease`); in any case before the last block
+that can still deliver it. A valid result takes exactly its work. What is relaxed only helps:
+requests may be interrupted, moved, split among classes, and served in part for part of their value;
+a request never takes a slot of a worker that would fail on it; leases that fail, loading models and
+rounds take no time; nobody is on probation.
 
 v[j] is the fee less the least that its delivery can add to the gas paid: its share of the fullest
 post that rules and gas allow, at the lowest base fee of the blocks it can be mined in.
@@ -29,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model import GasModel, PostingRules
-from scheduler.simulation.engine import fails_on
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.scenario import World
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker
 from scheduler.simulation.workload import START_S, SimRequest
@@ -97,6 +99,13 @@ def _last_block(request: SimRequest, world: World) -> int:
     return min(number, len(world.base_fees_wei) - 1)
 
 
+def _ready_by_ms(request: SimRequest, world: World) -> int:
+    """When its result has to be there."""
+    kept_free_ms = int(world.rules.inclusion_s * 1000)
+    lease_ends_ms = (request.deadline_s - START_S) * 1000 - kept_free_ms
+    return min(lease_ends_ms, _last_block(request, world) * world.block_ms)
+
+
 @dataclass(slots=True)
 class _Programme:
     """Columns in the order of the variables."""
@@ -122,7 +131,7 @@ def _programme(world: World, intervals: int) -> _Programme:
         worth = float(request.fee_wei - least_gas_wei(request, world))
         if worth <= 0.0:
             continue
-        window = (request.seen_at_ms, _last_block(request, world) * world.block_ms)
+        window = (request.seen_at_ms, _ready_by_ms(request, world))
         request_row = len(programme.row_uppers)
         programme.row_uppers.append(1.0)
         first, last = (

@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from scheduler.allowance import Limits, Probation
 from scheduler.model import GasModel, PostingRules, Rules
 from scheduler.simulation.trace import TraceRow
 from scheduler.simulation.workers import NOMINAL_SLOTS, SEGMENT_MS, TYPICAL, SimWorker
@@ -18,6 +19,8 @@ GAS = GasModel(fixed_gas=45_000, per_group_gas=14_000, per_result_gas=5_500)
 """Of the contracts' posts, as a node assumes it before its first receipt."""
 GAS_LIMIT = 60_000_000
 GWEI = 10**9
+PROBATION = Probation(success=0.8, in_flight=2, stake_bps=10_000)
+"""As a node has it by default."""
 
 Rows = Callable[[int, np.random.Generator], Sequence[TraceRow]]
 """That many rows of a trace, or of its law."""
@@ -37,7 +40,11 @@ class Setting:
     gas: GasModel = GAS
     rules: Rules = field(
         default_factory=lambda: Rules(
-            poster_bps=1_000, max_wait_s=300, expected_batch=8, max_attempts=3
+            poster_bps=1_000,
+            max_wait_s=300,
+            expected_batch=8,
+            max_attempts=3,
+            limits=Limits(probation=PROBATION),
         )
     )
     posting: PostingRules = field(

@@ -15,6 +15,7 @@ from math import log, sqrt
 import numpy as np
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+MOST_TOKENS = 10**9
 _MICROSECOND_DIGITS = 26
 """Length of a timestamp down to microseconds; the traces have a digit more than Python reads."""
 
@@ -62,7 +63,7 @@ outputs, arrivals in bursts."""
 def parse_azure(lines: Iterable[str]) -> tuple[TraceRow, ...]:
     """The rows of a trace, in order of arrival. Raises TraceError at the first bad line."""
     numbered = enumerate(lines, start=1)
-    first = next(numbered, (1, ""))[1].strip().removeprefix("\ufeff")
+    first = next(numbered, (1, ""))[1].strip()
     if tuple(first.split(",")) != HEADER:
         raise TraceError(f"line 1 is {first[:60]!r}, not the header {','.join(HEADER)}")
     parsed: list[tuple[float, int, int]] = []
@@ -87,8 +88,8 @@ def _row(number: int, text: str) -> tuple[float, int, int]:
         raise TraceError(
             f"line {number} is {text[:60]!r}, not a timestamp and two numbers of tokens"
         ) from error
-    if row[1] < 0 or row[2] < 0:
-        raise TraceError(f"line {number} has a negative number of tokens")
+    if not all(0 <= tokens <= MOST_TOKENS for tokens in row[1:]):
+        raise TraceError(f"line {number} has a number of tokens that is not 0 to {MOST_TOKENS:,}")
     return row
 
 

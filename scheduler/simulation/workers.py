@@ -36,6 +36,8 @@ class Conduct(StrEnum):
 
 
 BOGUS_SHARE: Final = 0.05
+STAKE_WEI: Final = 10**16
+"""Of each worker: ten fees of the usual median."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,6 +70,7 @@ class SimWorker:
     conduct: Conduct = Conduct.ERROR
     load_ms: float = 0.0
     """What a model takes to load that the worker did not serve last."""
+    stake_wei: int = STAKE_WEI
 
     def speed(self, segment: int) -> float:
         return self.speeds[min(segment, len(self.speeds) - 1)]

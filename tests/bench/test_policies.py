@@ -42,7 +42,7 @@ def measured() -> list[Measured]:
 
 def with_ratio(one: Measured, policy: str, ratio: float, **changes: Any) -> Measured:
     changed = [replace(each, value_ratio=ratio, **changes) for each in one.figures[policy]]
-    return Measured(one.cell, one.seeds, one.figures | {policy: changed})
+    return Measured(one.cell, one.seeds, one.figures | {policy: changed}, one.told)
 
 
 def test_cells_are_what_the_targets_and_the_harder_worlds_need() -> None:
@@ -53,6 +53,7 @@ def test_cells_are_what_the_targets_and_the_harder_worlds_need() -> None:
     assert {cell.setting.block_ms for cell in cells} == {12_000, 2_000, 250}
     assert len({cell.name for cell in cells}) == len(cells)
     assert any(cell.fees is Fees.SPIKES for cell in cells)
+    assert [cell.name for cell in cells if cell.lengths] == ["lengths learnt"]
     for cell in cells:
         assert cell.setting.requests == round(50 * cell.setting.demand.load)
 
@@ -74,6 +75,7 @@ def test_every_policy_has_its_figures(measured: list[Measured]) -> None:
     baseline = found["policies"]["weighted-raw"]["vs_weighted_raw"]
     assert baseline == {"mean": 0.0, "low": 0.0, "high": 0.0}
     assert found["cells"][0]["bound_variables"] > 0
+    assert 0.9 < found["cells"][0]["told_value_ratio"] <= 1.0
     assert json.loads(json.dumps(found)) == found
 
 
@@ -81,12 +83,13 @@ def test_every_policy_has_its_figures(measured: list[Measured]) -> None:
 def test_the_same_seeds_give_the_same_figures_in_one_process(measured: list[Measured]) -> None:
     (again,) = measure([(measured[0].cell, 3)], Recordings(), 1, quiet)
     assert again.figures == measured[0].figures
+    assert again.told == measured[0].told
 
 
 @pytest.mark.xdist_group("bench_policies")
 def test_what_differs_between_cells_does_not_widen_the_interval(measured: list[Measured]) -> None:
     target = with_ratio(measured[0], DEFAULT.name, 1.0)
-    other = Measured(all_cells(requests=20)[1], target.seeds, dict(target.figures))
+    other = Measured(all_cells(requests=20)[1], target.seeds, dict(target.figures), target.told)
     found = report([target, with_ratio(other, DEFAULT.name, 0.5)], SOURCE)
     ours = found["policies"][DEFAULT.name]
     assert ours["value_ratio"] == ours["value_ratio_low"] == ours["value_ratio_high"] == 0.75
@@ -108,7 +111,7 @@ def test_a_missed_target_is_named(measured: list[Measured]) -> None:
             check_targets(report(bad, SOURCE))
         assert raised.value.exit_code == ExitCode.NOT_AS_PROMISED
     # Other settings than the daemon's own are shown and not judged.
-    shown = Measured(replace(good[1].cell, defaults=False), 2, good[1].figures)
+    shown = Measured(replace(good[1].cell, defaults=False), 2, good[1].figures, good[1].told)
     check_targets(report([good[0], with_ratio(shown, "weighted-raw", 0.995)], SOURCE))
     # A harder cell has no target of value of its own.
     check_targets(report([good[0], with_ratio(good[1], DEFAULT.name, 0.9)], SOURCE))
@@ -135,8 +138,20 @@ def test_plots_and_a_page_are_written(measured: list[Measured], tmp_path: Path) 
     for name in ("policies-loads.png", "policies-cells.png", "policies-waits.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert f'src="{name}"' in text
-    for policy in POLICIES:
+    for policy in (*POLICIES, "value, told"):
         assert f"<td>{policy}</td>" in text
+
+
+@pytest.mark.xdist_group("bench_policies")
+def test_a_world_is_met_with_what_a_node_learns(measured: list[Measured]) -> None:
+    """Who is told starts at once with the true speeds; the same worlds end differently."""
+    unequal = next(cell for cell in all_cells(requests=60) if cell.name == "failing workers")
+    (one,) = measure([(unequal, 2)], Recordings(), 2, quiet)
+    assert one.told != one.figures[DEFAULT.name]
+    lengths = replace(unequal, lengths=True)
+    (other,) = measure([(lengths, 2)], Recordings(), 2, quiet)
+    assert other.told == one.told
+    assert other.figures[DEFAULT.name] != one.figures[DEFAULT.name]
 
 
 def test_a_recorded_trace_and_series_are_used(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferd.bench.posting.errors import BadSeries, PostingTargetMissed
+from inferd.bench.posting.errors import PostingTargetMissed
 from inferd.bench.posting.measure import (
     DEADLINES_BLOCKS,
     FRONTIER_PERCENT,
@@ -15,12 +15,11 @@ from inferd.bench.posting.measure import (
     RULES,
     Setup,
     check_target,
-    load_regime,
-    load_series,
     measure,
     measure_frontier,
 )
 from inferd.bench.posting.plots import write_plots
+from inferd.bench.recordings import load_regime, load_series
 from scheduler.simulation.base_fee import COLUMNS, draw_series
 
 SETUP = Setup(seeds=2, delay_percent=1.0, blocks=150)
@@ -95,23 +94,6 @@ def test_plots_and_a_page_with_their_figures(measured, tmp_path: Path):
     assert "posting-frontier.png" in page
     assert f"{measured['worst_ratio']:.3f} times" in page
     assert page.count("<tr>") == 2 + len(frontier) + len(measured["cells"])
-
-
-def test_a_file_that_is_no_series_is_refused_in_one_line(tmp_path: Path):
-    with pytest.raises(BadSeries, match="No such file"):
-        load_series(tmp_path / "missing.csv")
-    bad = tmp_path / "bad.csv"
-    bad.write_text("a,b\n1,2\n")
-    with pytest.raises(BadSeries, match="needs the columns") as error:
-        load_series(bad)
-    assert "--base-fee" in error.value.help_text
-    with pytest.raises(BadSeries, match="avg_gas_price_gwei") as error:
-        load_regime(bad)
-    assert "--hourly" in error.value.help_text
-    binary = tmp_path / "binary.csv"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadSeries):
-        load_series(binary)
 
 
 def test_drawn_series_may_follow_hours_and_have_spikes(tmp_path: Path):

@@ -19,6 +19,7 @@ from inferd.chain.amounts import (
     parse_duration_s,
     parse_fee_wei,
     show_ether,
+    show_ether_rounded,
 )
 
 NOW_S = 1_800_000_000
@@ -131,3 +132,19 @@ def test_what_is_no_deadline(text: str) -> None:
 def test_a_deadline_that_has_passed(text: str) -> None:
     with pytest.raises(DeadlinePast, match="newest block"):
         Deadline.parse(text).at(NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("wei", "shown"),
+    [
+        (0, "0.000000000"),
+        (1, "0.000000000"),
+        (-1, "0.000000000"),
+        (10**9 // 2, "0.000000001"),
+        (-(10**9) // 2, "-0.000000001"),
+        (12 * 10**18 + 3 * 10**9, "12.000000003"),
+        (-(10**18), "-1.000000000"),
+    ],
+)
+def test_ether_rounded_to_gwei(wei: int, shown: str) -> None:
+    assert show_ether_rounded(wei) == shown

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from indexer.types import Address, Hash32
 from inferd.chain.decision_audit import Anchor, Claim, Verdict, judge
 from inferd.cli.audit_replay import compare
+from inferd.policies.hosted import HostedPolicy
 from scheduler import flow, recording
 from scheduler.audit import VERSION, leaf, merkle_proof, merkle_root, origin_of
 from scheduler.decision import Decision
@@ -20,6 +24,7 @@ from scheduler.plan import plan
 from scheduler.policies import Policy, policy_named
 from scheduler.policies.balanced import Balanced
 from scheduler.recording import Recording
+from tests.policies.support import install
 from tests.scheduler.make import NOW_S, key, model, request, service, snapshot, worker
 
 SEEN = snapshot((request(1), request(2), request(3)), (worker(1), worker(2)))
@@ -190,3 +195,52 @@ def test_a_recording_of_another_release_cannot_be_read() -> None:
     assert found.same is None
     assert "another release" in found.sentence
     assert compare(claim(), b"no zlib").same is None
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, HostedPolicy]]:
+    install(tmp_path / "site", monkeypatch)
+    up: dict[str, HostedPolicy] = {}
+    for name in ("good", "raises"):
+        up[name] = HostedPolicy(name)
+        assert up[name].is_up(60.0)
+        up[name].begin_round(60.0)
+    yield up
+    for hosted in up.values():
+        hosted.close()
+
+
+def test_a_round_by_a_policy_of_another_package_is_computed_once_more(
+    packages: dict[str, HostedPolicy],
+) -> None:
+    good = packages["good"]
+    for policy in (good, Split((policy_named("value"), good), (1, 2), 7)):
+        one, stored = _decided(_MANY, policy)[0]
+        assert (one.origin.policy, compare(one, stored).same) == (policy.name, True)
+
+
+def test_where_that_package_is_another_or_fails_it_is_told(
+    packages: dict[str, HostedPolicy],
+) -> None:
+    older = compare(*_decided(_MANY, packages["good"], "6")[0])
+    assert (older.same, older.sentence) == (None, "policy good is version 7 here, and 6 decided")
+    failing = compare(*_decided(_MANY, Renamed(packages["good"], "raises"))[0])
+    assert failing.same is None
+    assert failing.sentence.startswith("the policy fails now: raises failed at scores")
+    unloadable = compare(*_decided(_MANY, Renamed(packages["good"], "not-loadable"))[0])
+    assert unloadable.sentence.startswith("policy not-loadable cannot be loaded: OSError")
+    away = compare(*_decided(_MANY, Renamed(packages["good"], "elsewhere"))[0])
+    assert away.sentence == (
+        "policy elsewhere is not installed here: install the package that offers version 7"
+    )
+    assert away.candidates
+
+
+class Renamed:
+    """A policy that decided under another name."""
+
+    def __init__(self, policy: HostedPolicy, name: str) -> None:
+        self._policy, self.name = policy, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 from pydantic import SecretStr, ValidationError
+from structlog.testing import capture_logs
 
 from inferd.chain.keys import BadKey, KeySource, address_of, open_account
+from inferd.settlement.keys import LocalSigner
 
 SECRET = "0x" + "5e" * 32
 PASSWORD = "correct horse battery"
@@ -72,6 +74,18 @@ def test_development_keys_stay_on_development_chains(source: KeySource) -> None:
         open_account(source, MAINNET, use="poster")
 
     assert SECRET not in str(refused.value)
+
+
+def test_a_raw_key_is_warned_of_and_in_no_text() -> None:
+    source = KeySource(raw=SecretStr(SECRET))
+    with capture_logs() as told:
+        account = open_account(source, ANVIL, use="poster")
+    (warning,) = told
+    assert (warning["event"], warning["log_level"]) == ("raw_key", "warning")
+    assert (warning["address"], warning["use"]) == (account.address, "poster")
+    signer = LocalSigner(account)
+    for shown in (told, source, source.model_dump_json(), signer, f"{signer}"):
+        assert "5e5e" not in f"{shown!r}"
 
 
 def test_a_raw_key_that_is_none_is_not_shown() -> None:

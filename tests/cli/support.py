@@ -134,6 +134,7 @@ def status_body(**changes: Any) -> dict[str, Any]:
         "role": "leader",
         "ready": True,
         "problems": [],
+        "warnings": [],
         "index": {
             "head": 20,
             "indexed": 20,
@@ -186,6 +187,15 @@ def status_body(**changes: Any) -> dict[str, Any]:
         "settlement": {
             "poster": ADDRESS,
             "balance_wei": str(10**21 + 1),
+            "funds": {
+                "state": "enough",
+                "in_flight_wei": "0",
+                "waiting_wei": str(10**14),
+                "result_wei": str(10**14),
+                "runway_results": 10**7,
+                "spent_wei_per_day": str(10**20),
+                "runway_days": 10.04,
+            },
             "in_flight": 0,
             "ready": 1,
             "paused_reason": None,

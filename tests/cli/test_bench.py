@@ -261,5 +261,5 @@ def test_posting_that_misses_its_target_is_shown_and_is_a_failure(
 def test_a_series_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("bench", "posting", "--base-fee", str(tmp_path / "none.csv"))
     assert outcome.code == ExitCode.CONFIGURATION
-    assert "none.csv cannot be used: No such file" in outcome.stderr
+    assert "none.csv cannot be read: No such file" in outcome.stderr
     assert outcome.stdout == ""

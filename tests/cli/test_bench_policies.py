@@ -40,7 +40,7 @@ def measured() -> list[Measured]:
     """Every policy earns the same in a target cell and in another."""
     cells = all_cells(requests=20)
     return [
-        Measured(cell, 2, {name: [FIGURES, FIGURES] for name in POLICIES})
+        Measured(cell, 2, {name: [FIGURES, FIGURES] for name in POLICIES}, [FIGURES, FIGURES])
         for cell in (cells[0], cells[-1])
     ]
 

@@ -27,7 +27,8 @@ EVIL = "\x1b]0;owned\x07\u202eevil[red]\r\n"
 
 def test_status_for_people(cli: Cli, node: FakeNode) -> None:
     problem = {"code": "no_workers", "sentence": "No worker.", "next_action": "Register one."}
-    node.says("/v1/status", status_body(ready=False, problems=[problem]))
+    warning = {"code": "balance_low", "sentence": "It is low.", "next_action": "Send funds."}
+    node.says("/v1/status", status_body(ready=False, problems=[problem], warnings=[warning]))
 
     outcome = cli("status")
 
@@ -35,6 +36,7 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
     assert outcome.stdout.splitlines() == [
         "node       not ready, leader, release 0.1.0, chain 31337",
         "problem    no_workers: No worker. Register one.",
+        "warning    balance_low: It is low. Send funds.",
         "index      block 20 of 20, 1 reorganisations, 0 unreadable logs",
         "endpoint   https://one.test in use, 12 ms, 2% errors, at most 18 calls/s",
         "endpoint   https://two.test wrong chain, 3 behind: https://two.test serves chain 1",
@@ -42,7 +44,17 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         f"worker     text {ADDRESS} markov: available, 1 of 2 busy, 3 done, 0 failed",
         f"posting    {ADDRESS} holds 1000000000000000000001 wei, 1 results ready,"
         " 0 transactions in flight, 2 confirmed, 3 callbacks owed",
+        "funds      enough, for 10000000 results at 0.000100000 ether each, 10.0 days at the"
+        " recent rate; 0.000000000 ether at most under way, some 0.000100000 waiting",
     ]
+
+
+def test_status_of_funds_where_gas_is_free_and_nothing_was_spent(cli: Cli, node: FakeNode) -> None:
+    settlement = status_body()["settlement"]
+    settlement["funds"] |= {"runway_results": None, "runway_days": None, "result_wei": "0"}
+    node.says("/v1/status", status_body(settlement=settlement))
+
+    assert "funds      enough, gas is free; 0.000000000 ether at most" in cli("status").stdout
 
 
 def test_status_of_an_endpoint_that_is_behind(cli: Cli, node: FakeNode) -> None:

@@ -42,15 +42,21 @@ def under_test(name: str) -> Code:
 
 
 def compile_helpers(folder: Path) -> dict[str, Code]:
-    """Compiles ./sources beside the libraries they show, plainly and so quickly."""
-    contracts = folder / "contracts"
-    shutil.copytree(_HERE / "sources", contracts / "src")
+    """Compiles ./sources beside the libraries they show."""
     for shown in ("lib", "interfaces"):
-        shutil.copytree(_CHECKOUT / "contracts" / "src" / shown, contracts / "src" / shown)
+        source = _CHECKOUT / "contracts" / "src" / shown
+        shutil.copytree(source, folder / "contracts" / "src" / shown)
+    return compile_sources(_HERE / "sources", folder, HELPERS)
+
+
+def compile_sources(sources: Path, folder: Path, names: tuple[str, ...]) -> dict[str, Code]:
+    """Compiles what is in `sources`, by way of `folder`; plainly and so quickly."""
+    contracts = folder / "contracts"
+    shutil.copytree(sources, contracts / "src", dirs_exist_ok=True)
     shutil.copy(_CHECKOUT / "contracts" / "solc-shim.cjs", contracts)
     (contracts / "foundry.toml").write_text(_SETTINGS)
     (folder / "node_modules").symlink_to(_CHECKOUT / "node_modules")
-    compiled = compile_contracts(contracts, may_install=False, names=HELPERS)
+    compiled = compile_contracts(contracts, may_install=False, names=names)
     return {name: _code(artifact) for name, artifact in compiled.artifacts.items()}
 
 

@@ -54,7 +54,7 @@ class Stage:
     async def settled_once(self, request_id: int) -> None:
         assert await self.world.fulfilled_events() == {request_id: 1}
         assert await self.world.posted() == 1
-        assert [intent["state"] for intent in await self.world.intents()] == ["confirmed"]
+        assert [intent["outcome"] for intent in await self.world.intents()] == ["done"]
         assert {attempt["nonce"] for attempt in await self.world.attempts()} == {0}
 
 
@@ -177,7 +177,7 @@ async def test_no_relay_answers__nothing_is_lost_and_no_other_endpoint_gets_it(
     await stage.world.tick(settlement)
     assert (await stage.world.rpc.request("txpool_status"))["pending"] == "0x0"
     (attempt,) = await stage.world.attempts()
-    assert (attempt["state"], attempt["nonce"]) == ("signed", 0)
+    assert (attempt["state"], attempt["nonce"]) == ("unknown", 0)
     for proxy, relay in zip(stage.proxies, stage.relays, strict=True):
         proxy.plan = Always([relay])
     await stage.world.tick(settlement)
@@ -230,7 +230,7 @@ async def test_a_read_node_that_lags_behind_the_sending_one(world: World) -> Non
         reading.plan = Calm()
         await world.tick(restarted, 2)
     assert await world.fulfilled_events() == {request_id: 1}
-    assert [intent["state"] for intent in await world.intents()] == ["confirmed"]
+    assert [intent["outcome"] for intent in await world.intents()] == ["done"]
     assert await world.posted() == 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from indexer.rpc.refusals import SendError, classify
+from indexer.rpc import RpcError
+from indexer.rpc.refusals import SendError, classify, lacks_method
 
 KNOWN = SendError.ALREADY_KNOWN
 LOW = SendError.NONCE_TOO_LOW
@@ -12,6 +13,8 @@ HIGH = SendError.NONCE_TOO_HIGH
 CHEAP = SendError.UNDERPRICED
 REPLACED = SendError.REPLACEMENT_UNDERPRICED
 POOR = SendError.INSUFFICIENT_FUNDS
+LATER = SendError.TRY_LATER
+INVALID = SendError.INVALID
 UNKNOWN = SendError.UNKNOWN
 
 CLIENTS: dict[str, dict[str, SendError]] = {
@@ -25,9 +28,24 @@ CLIENTS: dict[str, dict[str, SendError]] = {
         "max fee per gas less than block base fee: address 0x1, maxFeePerGas: 1": CHEAP,
         "replacement transaction underpriced": REPLACED,
         "insufficient funds for gas * price + value: balance 1, tx cost 2, overshot 1": POOR,
-        "intrinsic gas too low: gas 1, minimum needed 21000": UNKNOWN,
-        "exceeds block gas limit": UNKNOWN,
-        "account limit exceeded": UNKNOWN,
+        "intrinsic gas too low: gas 1, minimum needed 21000": INVALID,
+        "exceeds block gas limit": INVALID,
+        "account limit exceeded": LATER,
+        "txpool is full": LATER,
+        "in-flight transaction limit reached for delegated accounts": LATER,
+        "gapped-nonce tx from delegated accounts": HIGH,
+        "address already reserved": LATER,
+        "insufficient gas for floor data gas cost: gas 21000, minimum needed 25120": INVALID,
+        "transaction gas limit too high (cap: 16777216, tx: 20000000)": INVALID,
+        "oversized data: transaction size 131073, limit 131072": INVALID,
+        "transaction type not supported": INVALID,
+        "invalid sender": INVALID,
+        "invalid chain id for signer: have 1 want 2": INVALID,
+        "sender not an eoa: address 0x1, len(code): 5": INVALID,
+        "max priority fee per gas higher than max fee per gas: address 0x1": INVALID,
+        "nonce has max value": INVALID,
+        # Another endpoint has another cap, and may have taken it.
+        "tx fee (1.10 ether) exceeds the configured cap (1.00 ether)": UNKNOWN,
     },
     "reth": {
         "already known": KNOWN,
@@ -38,8 +56,16 @@ CLIENTS: dict[str, dict[str, SendError]] = {
         "transaction priority fee below minimum required priority fee 7": CHEAP,
         "replacement transaction underpriced": REPLACED,
         "insufficient funds for gas * price + value: have 1 want 2": POOR,
-        "max priority fee per gas higher than max fee per gas": UNKNOWN,
-        "txpool is full": UNKNOWN,
+        "max priority fee per gas higher than max fee per gas": INVALID,
+        "intrinsic gas too low": INVALID,
+        "intrinsic gas too high": INVALID,
+        "gas limit too high": INVALID,
+        "exceeds block gas limit": INVALID,
+        "oversized data": INVALID,
+        "invalid chain ID": INVALID,
+        "sender is not an EOA": INVALID,
+        "transaction type not supported": INVALID,
+        "txpool is full": LATER,
     },
     "nethermind": {
         "already known": KNOWN,
@@ -49,7 +75,11 @@ CLIENTS: dict[str, dict[str, SendError]] = {
         "transaction underpriced": CHEAP,
         "replacement transaction underpriced": REPLACED,
         "insufficient funds for gas * price + value": POOR,
-        "node is syncing": UNKNOWN,
+        "node is syncing": LATER,
+        "gas limit reached": INVALID,
+        "sender not an eoa": INVALID,
+        "intrinsic gas too low": INVALID,
+        "transaction invalid": UNKNOWN,
         # Older releases name the kind, and put their own words behind it.
         "AlreadyKnown, Transaction already known": KNOWN,
         "OldNonce, Current nonce: 7, nonce of rejected tx: 5": LOW,
@@ -72,7 +102,15 @@ CLIENTS: dict[str, dict[str, SendError]] = {
         "Gas price below current base fee": CHEAP,
         "Replacement transaction underpriced": REPLACED,
         "Upfront cost exceeds account balance (transaction up-front cost 0x2)": POOR,
-        "Wrong chainId": UNKNOWN,
+        "Wrong chainId": INVALID,
+        "Intrinsic gas exceeds gas limit": INVALID,
+        "Transaction gas limit exceeds block gas limit": INVALID,
+        "Invalid transaction type": INVALID,
+        "Max priority fee per gas exceeds max fee per gas": INVALID,
+        "Initial sync is still in progress": LATER,
+        "Transaction pool not enabled. (Either txpool explicitly disabled, or node not yet in"
+        " sync).": LATER,
+        "Sender account not authorized to send transactions": UNKNOWN,
         "Transaction fee cap exceeded": UNKNOWN,
     },
     "erigon": {
@@ -85,7 +123,14 @@ CLIENTS: dict[str, dict[str, SendError]] = {
         "could not replace existing tx": REPLACED,
         "replacement transaction underpriced": REPLACED,
         "insufficient funds": POOR,
-        "pending sub-pool is full": UNKNOWN,
+        "pending sub-pool is full": LATER,
+        "baseFee sub-pool is full": LATER,
+        "IntrinsicGas": INVALID,
+        "RLPTooLong": INVALID,
+        "oversized data": INVALID,
+        "invalid sender": INVALID,
+        "gas limit is too high": INVALID,
+        "spammer": UNKNOWN,
     },
     "anvil": {
         "transaction already imported": KNOWN,
@@ -127,3 +172,25 @@ CLIENTS: dict[str, dict[str, SendError]] = {
 def test_meaning(client: str, message: str) -> None:
     assert classify(message) is CLIENTS[client][message]
     assert classify(f"INTERNAL_ERROR: {message.upper()}") is CLIENTS[client][message]
+
+
+def test_what_may_never_pass_is_given_up_in_time_and_nothing_else() -> None:
+    assert {kind for kind in SendError if kind.may_never_pass} == {INVALID, UNKNOWN}
+    assert classify("unknown transaction") is UNKNOWN
+    assert classify("unknown transaction type not supported") is INVALID
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "lacking"),
+    [
+        (-32601, "whatever", True),
+        (-32004, "Method not supported", True),
+        (-32000, "the method eth_maxPriorityFeePerGas does not exist/is not available", True),
+        (-32603, "Unsupported method: eth_feeHistory", True),
+        (-32603, "internal error", False),
+        (-32000, "header not found", False),
+        (-32005, "limit exceeded", False),
+    ],
+)
+def test_a_method_that_is_not_there(code: int, message: str, *, lacking: bool) -> None:
+    assert lacks_method(RpcError(code, message)) is lacking

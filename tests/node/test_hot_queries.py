@@ -18,17 +18,25 @@ from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.node import api, views
+from inferd.node.account_lines import load_lines, load_lines_of
+from inferd.node.account_rows import fold, load_report, load_senders, load_spent
+from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
-from inferd.settlement import callbacks, refunds
+from inferd.settlement import callbacks, refunds, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
-from inferd.settlement.follow import Follower
+from inferd.settlement.chain import Sight
+from inferd.settlement.funds import Funds
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.observing import Evidence, Observer
+from inferd.settlement.orders import Orders
+from inferd.settlement.overview import load_overview
+from inferd.settlement.purse import Purse
 from inferd.settlement.records import Item
-from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.settings import SettlementSettings, SettlementStatus
 from inferd.workers import leases
 from scheduler.allowance import Limits, Quota
 from scheduler.model import GasModel, Reason, Rules
@@ -45,6 +53,7 @@ NOW_S = 1_700_000_000
 # requests are open, every tenth of the others was refunded, and the newest callbacks are owed.
 _KEY = "int8send(n)"
 _TX = "int8send(n / 100)"
+_MINED_S = f"{NOW_S} - 10 * ({REQUESTS} - n)"
 _FILL = {
     "chain.request": f"""
         INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,
@@ -66,7 +75,11 @@ _FILL = {
     """,
     "chain.log": f"""
         INSERT INTO chain.log
-        SELECT {_TX}, n % 100, n / 10, n / 10, {_TX}, 0, '', 'InferenceFulfilled', n, NULL,
+        SELECT {_TX}, n % 100, n / 10, n / 10, {_TX}, 0, ''::bytea, 'InferenceFulfilled', n,
+            NULL::bytea, '{{}}'::bytea[], ''::bytea
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+        UNION ALL
+        SELECT {_TX}, 100 + n % 100, n / 10, {_MINED_S}, {_TX}, 0, '', 'PosterPaid', NULL, NULL,
             '{{}}', ''
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
@@ -100,23 +113,32 @@ _FILL = {
     """,
     "chain.payment": f"""
         INSERT INTO chain.payment
-        SELECT {_TX}, n % 100, n / 10, {_TX}, 'poster', '\\x07', NULL, NULL, 1
+        SELECT {_TX}, 100 + n % 100, n / 10, {_TX}, 'poster', '\\x07', NULL, NULL, 1
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
     "node.tx_intent": f"""
         INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
             inputs, created_at, closed_at)
         SELECT CASE WHEN n % 10 = 0 THEN 'refund' ELSE 'post' END, {_KEY},
-            CASE WHEN over THEN 'confirmed' ELSE 'broadcast' END, '\\x07', '', '', 1, '', '{{}}',
-            now() - ({REQUESTS} - n) * interval '1 minute', CASE WHEN over THEN now() END
+            CASE WHEN n < {REQUESTS} - 100 THEN 'final' WHEN over THEN 'confirmed'
+                 ELSE 'broadcast' END, '\\x07', '', '', 1, '', '{{}}',
+            now() - ({REQUESTS} - n) * interval '1 minute',
+            CASE WHEN over THEN now() - ({REQUESTS} - n) * interval '1 minute' END
         FROM (SELECT n, n < {REQUESTS} AS over
               FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n) x
     """,
     "node.tx_attempt": f"""
         INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,
-            priority_fee_wei, gas_limit, raw, state, mined_block, mined_block_hash)
-        SELECT {_KEY}, n - {FIRST_KEPT} + 1, 1, '\\x07', n, 1, 1, 1, '', 'mined', n / 10, '\\x03'
+            priority_fee_wei, gas_limit, raw, state, mined_block, mined_block_hash, gas_used,
+            effective_gas_price_wei, mined_at_s)
+        SELECT {_KEY}, n - {FIRST_KEPT} + 1, 1, '\\x07', n, 1, 1, 1, '', 'mined', n / 10, '\\x03',
+            1, 1, {_MINED_S}
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
+    """,
+    "node.gas_ledger": f"""
+        INSERT INTO node.gas_ledger
+        SELECT n / 3600 * 3600, '\\x07', 'post', 1, 1, 1, 0, 0
+        FROM generate_series({NOW_S} - 400000 * 3600::bigint, {NOW_S}, 36000) n
     """,
     "node.gas_observation": f"""
         INSERT INTO node.gas_observation
@@ -212,16 +234,22 @@ async def a_settlement_step(pool: Pool) -> None:
     await reader.other_senders()
     await reader.next_nonce()
     intent = await reader.load(5)
-    follower: Any = SimpleNamespace(_pool=pool)
+    observer: Any = SimpleNamespace(_pool=pool)
     sight: Any = SimpleNamespace(head=head)
-    await Follower._is_wanted(follower, intent, sight)
-    await reader.moved(REQUESTS - 512)
+    await Observer._look_at_items(observer, intent, Evidence(), sight)
+    await reader.logged(intent)
+    async with pool.acquire() as connection:
+        assert await connection.fetch(watching.TO_LOOK_AT) == []
+    purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
+    await purse.refresh(pool)
+    await Orders(pool, SENDER, None).obey()
     await reader.holders([REQUESTS - 1])
     item = Item(REQUESTS - 1, (REQUESTS - 1).to_bytes(8, "big"), None)  # type: ignore[arg-type]
     await reader.times_out_of_gas([item])
     async with pool.acquire() as connection:
         await load_block_interval_s(connection)
         await load_cursor(connection)
+        assert (await load_overview(connection, 20)).live
 
 
 async def the_api(pool: Pool) -> None:
@@ -234,6 +262,24 @@ async def the_api(pool: Pool) -> None:
         counts = await count_requests(connection)
     assert sum(counts.values()) == REQUESTS
     assert counts["pending"] == PENDING
+
+
+async def the_accounts(pool: Pool) -> None:
+    hour = Period.around(NOW_S - 3_600, NOW_S + 1)
+    async with pool.acquire() as connection:
+        report = await load_report(connection, hour, [SENDER])
+        assert report.total.poster_fees_wei > 300
+        assert report.total.gas_wei > 300
+        assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 300
+        assert await load_lines_of(connection, REQUESTS - 5_000, [SENDER])
+        spent_wei, _ = await load_spent(connection, NOW_S - 3_600)
+        assert spent_wei > 300
+        assert await load_senders(connection) == {SENDER}
+        await fold(connection, [5, 6])
+    settings = SettlementSettings(poster_bps=1_000)
+    status = SettlementStatus(callbacks_owed=136)
+    head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
+    await Funds(pool, settings, status).allows_new(Sight(head, 1, 0, 0, 0, 10**18, 10**18))
 
 
 async def the_workers(pool: Pool) -> None:
@@ -266,6 +312,17 @@ async def the_retention(pool: Pool) -> None:
         await load_settled(connection, settled_before_s=0, after=None, limit=200)
 
 
+WORKS = (
+    a_round,
+    a_settlement_step,
+    the_api,
+    the_accounts,
+    the_workers,
+    the_indexer,
+    the_retention,
+)
+
+
 async def test_no_hot_query_reads_a_large_table_as_a_whole(database: str) -> None:
     first, *others = _FILL
     await asyncio.gather(fill_all(database, [first]), fill_all(database, others))
@@ -281,7 +338,7 @@ async def test_no_hot_query_reads_a_large_table_as_a_whole(database: str) -> Non
 
     slow = {}
     async with asyncpg.create_pool(database, min_size=1, max_size=2, init=listening) as pool:
-        for work in (a_round, a_settlement_step, the_api, the_workers, the_indexer, the_retention):
+        for work in WORKS:
             seen.clear()
             await work(pool)
             asked = [query for query in seen.values() if is_ours(query)]

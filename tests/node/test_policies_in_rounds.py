@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +170,35 @@ async def test_the_policy_before_goes_on_while_a_process_starts(
     await house.rounds.round()
     row = await last_round(house)
     assert (row["policy"], row["policy_version"], row["fallback"]) == ("good", "7", None)
+
+
+async def test_processes_of_policies_begin_and_end_off_the_event_loop(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", monkeypatch)
+    doers: list[tuple[str, int]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            doers.append(("begin", threading.get_ident()))
+            super().__init__(*args, **options)
+
+        def kill(self) -> None:
+            doers.append(("end", threading.get_ident()))
+            super().kill()
+
+    monkeypatch.setattr("inferd.policies.hosted.subprocess.Popen", Recorded)
+    await house.rounds.round()
+    for choice in ("good", "edf"):
+        number = await choose(house, chosen(choice, "", ""))
+        for request_id in range(100 * number, 100 * number + 99):
+            await house.request(request_id)
+            await house.rounds.round()
+            if (await last_round(house))["policy"] == choice:
+                break
+            await asyncio.sleep(0.05)
+    assert [what for what, _ in doers] == ["begin", "end"]
+    assert threading.get_ident() not in {who for _, who in doers}
 
 
 async def test_a_built_in_policy_that_raises_is_replaced_too(
@@ -346,7 +378,10 @@ async def test_a_budget_counts_what_is_begun_until_it_is_posted_and_paid(house: 
         " effective_gas_price_wei = 1000000000"
     )
     assert await committed_wei(house) == EACH_WEI + 60_000 * 10**9
-    await house.db.execute("UPDATE node.tx_intent SET created_at = now() - interval '2 hours'")
+    await house.db.execute("UPDATE node.tx_intent SET state = 'mined'")
+    await house.db.execute(
+        "UPDATE node.tx_intent SET state = 'confirmed', closed_at = now() - interval '2 hours'"
+    )
     assert await committed_wei(house) == EACH_WEI
     assert await committed_wei(house, 86_400) == EACH_WEI + 60_000 * 10**9
 

@@ -33,6 +33,7 @@ def upkeep(pool: Pool) -> Upkeep:
         settled_days=0,
         snapshot_hours=24,
         snapshot_bytes=1_000,
+        own_accounts=(),
         limits=lambda: LIMITS,
         on_expiry=lambda: None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +20,9 @@ from inferd.node.wakeup import Wakeup
 from inferd.node.why import why
 from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
-from inferd.protocol.request import model_id
+from inferd.protocol.request import Delivery, model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
-from inferd.workers import length_stats
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
@@ -30,7 +30,7 @@ from inferd.workers.pool import WorkerPool
 from scheduler import audit, recording
 from scheduler.choice import chosen
 from scheduler.model import GasModel, Reason, RequestKey, Rules
-from tests.workers.support import MODEL, Scripted, a_worker, until
+from tests.workers.support import MODEL, Scripted, a_worker, learn_length, until
 
 _FEE_WEI = 10**16
 
@@ -167,6 +167,10 @@ async def fails(job: Job) -> bytes:
 async def hangs(job: Job) -> bytes:
     await asyncio.sleep(3600)
     return b""
+
+
+async def test_the_thread_of_a_round_gives_way_within_a_millisecond(house: House) -> None:
+    assert sys.getswitchinterval() <= 0.001
 
 
 async def test_another_worker_gets_what_one_failed(house: House) -> None:
@@ -421,7 +425,7 @@ async def test_outputs_are_predicted_by_what_the_requester_was_answered_before(
     model, talker = model_id(MODEL), b"\x44" * 20
     for _ in range(60):
         async with house.db.acquire() as connection:
-            await length_stats.record(connection, model, Address(talker), 900, 1_000)
+            await learn_length(connection, model, Address(talker), 900, 1_000)
     await house.request(1, max_tokens=1_000)
     await house.request(2, max_tokens=1_000, requester=talker)
     await house.request(3, max_tokens=20, requester=talker)
@@ -461,3 +465,43 @@ def test_what_a_change_reopens(change: dict[str, Any], reasons: set[Reason]) -> 
 def test_a_start_reopens_all_but_bad_inputs() -> None:
     assert Reason.BAD_INPUT not in reopened(None, _NOW)
     assert reopened(None, _NOW) > reopened(_NOW, replace(_NOW, max_gas=10**9))
+
+
+async def test_a_stored_digest_has_to_pay_what_receipts_say_that_it_takes(house: House) -> None:
+    before = house.rounds.inputs
+
+    async def inputs(connection: Connection) -> RoundInputs:
+        fitted = GasModel(45_000, 14_000, 5_500, per_stored_gas=10_000)
+        return replace(await before(connection), gas=fitted)
+
+    house.rounds.inputs = inputs
+    await house.request(1, fee_wei=64_500 * 1_500_000_000)
+    await house.request(2, fee_wei=64_500 * 1_500_000_000, delivery=Delivery.STORED)
+    await house.request(3, fee_wei=74_500 * 1_500_000_000, delivery=Delivery.STORED)
+    await house.rounds.round()
+    assert await house.decisions(1) == [("assign", "assigned")]
+    assert await house.decisions(2) == [("keep", "gas_too_dear_now")]
+    assert await house.decisions(3) == [("assign", "assigned")]
+
+
+async def test_a_worker_that_has_the_model_loaded_goes_before_one_that_has_not(
+    house: House,
+) -> None:
+    house.backends[0].loaded, house.backends[0].load_ms = False, 30_000.0
+    for number in range(1, 5):
+        await house.request(number)
+    plan = await house.rounds.round()
+    assert plan is not None
+    assert {one.worker for one in plan.assigned} == {house.workers[1].address}
+    await house.settle_down()
+
+    # It is loaded where that is sooner than to wait: all slots of the other are taken.
+    house.backends[1].answer = hangs
+    for number in range(5, 10):
+        await house.request(number)
+    plan = await house.rounds.round()
+    assert plan is not None
+    (cold,) = (one for one in plan.assigned if one.worker == house.workers[0].address)
+    assert cold.numbers.p90_ms is not None
+    assert cold.numbers.p90_ms > 30_000
+    await until(lambda: house.backends[0].loaded)

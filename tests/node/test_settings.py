@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from inferd.node.settings import BadSettings, load_settings, printable, without_credentials
+from scheduler import flow
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +117,18 @@ def test_two_workers_with_one_name_are_refused(tmp_path: Path) -> None:
     path.write_text(worker * 2)
     with pytest.raises(BadSettings, match="one name"):
         load_settings(path)
+
+
+def test_exact_rounds_need_or_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "inferd.toml"
+    place.write_text("[scheduling]\nflow_arcs = 5000\n")
+    monkeypatch.setattr(flow, "available", lambda: True)
+    assert load_settings(place).scheduling.flow_arcs == 5_000
+    monkeypatch.setattr(flow, "available", lambda: False)
+    with pytest.raises(BadSettings, match=r"pip install 'inferd\[flow\]'"):
+        load_settings(place)
+    place.write_text("[scheduling]\nflow_arcs = 0\n")
+    assert load_settings(place).scheduling.flow_arcs == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.node.feed import Feed, Reading
 from inferd.node.snapshot import RoundInputs
+from inferd.protocol.request import Delivery
 from inferd.settlement.intervals import block_interval_s
 from scheduler.model import GasModel, PendingRequest, RequestKey, Rules, Snapshot
 
@@ -168,9 +169,44 @@ async def test_only_what_was_touched_is_read_again(chain: Pool, follower: Follow
     await chain.execute("UPDATE chain.worker SET staked = false")
     assert await asked() is None  # any stored result may be void
     assert await asked() == []
+    await chain.execute("UPDATE chain.worker SET stake_wei = stake_wei + 1, memory_mb = 7")
+    await chain.execute("UPDATE chain.worker SET staked = true, enabled = false")
+    assert await asked() == []  # it is as void as before
+    await chain.execute("UPDATE chain.worker SET enabled = true")
+    assert await asked() is None
+    await chain.execute("UPDATE chain.worker SET staked = true, enabled = true")
+    assert await asked() == []
+    await chain.execute("DELETE FROM chain.worker")
+    assert await asked() is None
     await chain.execute("UPDATE chain.request SET status = 'fulfilled'")
     assert await asked() == [KEY.id]
     assert not follower.pending
+
+
+async def test_where_transactions_may_have_other_gas_only_calls_are_read_again(
+    chain: Pool, follower: Follower
+) -> None:
+    """As the gas limit of blocks moves with every block."""
+
+    async def unsupported(max_gas: int) -> tuple[object, bool]:
+        rules = Rules(poster_bps=1)
+        inputs = RoundInputs((), GasModel(1, 1, 1), rules, float(NOW_S), max_gas)
+        async with chain.acquire() as connection:
+            reading = await follower.feed.read(connection, inputs, no_fence)
+            assert reading is not None
+            follower.take_in(reading)
+        return reading.asked, follower.pending[KEY].unsupported is not None
+
+    await seen(chain)
+    assert await unsupported(14_000_000) == ([], False)
+    await chain.execute(
+        "UPDATE chain.request SET delivery = $1, callback_gas_limit = 1000000", Delivery.CALLBACK
+    )
+    assert await unsupported(13_000_000) == ([KEY.id], False)
+    assert await unsupported(900_000) == ([KEY.id], True)
+    assert await unsupported(900_000) == ([], True)
+    assert await unsupported(13_000_000) == ([KEY.id], False)
+    await seen(chain)
 
 
 async def test_a_change_that_commits_late_is_read_late(chain: Pool) -> None:

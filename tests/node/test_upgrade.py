@@ -12,6 +12,7 @@ from inferd.settlement.decisions import SELECT_DECISION, decision_of
 from scheduler.model import Numbers, Reason
 
 _BEFORE = 3
+_BEFORE_ACCOUNTS = 7
 _INPUTS = {
     "assigned": {
         "fee_wei": 10**22,
@@ -83,4 +84,46 @@ async def test_decisions_of_before_are_told_with_their_numbers(
     assert told.reason is Reason(reason)
     assert told.numbers != Numbers()
     assert "?" not in told.sentence
+    await connection.close()
+
+
+async def test_transactions_of_before_are_dated_by_the_chain(empty_database: str) -> None:
+    connection = await connect(empty_database)
+    of_node = migrations_in(files("inferd.node") / "migrations")
+    await migrate(connection, "chain", chain_migrations())
+    await migrate(connection, "node", of_node[:_BEFORE_ACCOUNTS])
+    await connection.execute(
+        """
+        INSERT INTO chain.block VALUES (5, '\\x05', '', 1234, 1, 1, 1);
+        INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
+            inputs) VALUES ('post', '', 'mined', '', '', '', 1, '', '{}');
+        INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,
+            priority_fee_wei, gas_limit, raw, state, mined_block, mined_block_hash)
+        SELECT hash, id, 1, '', 1, 1, 1, 1, '', 'mined', number, block
+        FROM node.tx_intent, (VALUES ('\\x01'::bytea, 5::bigint, '\\x05'::bytea),
+                                     ('\\x02', NULL, NULL)) x (hash, number, block)
+        """
+    )
+    await migrate(connection, "node", of_node)
+    rows = await connection.fetch("SELECT mined_at_s FROM node.tx_attempt ORDER BY hash")
+    assert [row["mined_at_s"] for row in rows] == [1234, None]
+    await connection.close()
+
+
+async def test_transactions_of_before_are_final_after_a_day(empty_database: str) -> None:
+    connection = await connect(empty_database)
+    of_node = migrations_in(files("inferd.node") / "migrations")
+    await migrate(connection, "chain", chain_migrations())
+    await migrate(connection, "node", of_node[:7])
+    await connection.execute(
+        "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
+        " inputs, closed_at) SELECT 'post', state::bytea, state, '', '', '', 1, '', '{}',"
+        " CASE WHEN old THEN now() - interval '25 hours'"
+        "      WHEN state <> 'broadcast' THEN now() END"
+        " FROM (VALUES ('confirmed', true), ('cancelled', true), ('failed', false),"
+        "              ('broadcast', false)) AS before (state, old)"
+    )
+    await migrate(connection, "node", of_node)
+    rows = await connection.fetch("SELECT state FROM node.tx_intent ORDER BY id")
+    assert [row["state"] for row in rows] == ["final", "final", "failed", "broadcast"]
     await connection.close()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 
 from inferd.policies.hosted import HostedPolicy, PolicyFailed
 from inferd.policies.installed import UnknownPolicy, offered, require_known
+from inferd.policies.journal import Entry, Source
+from inferd.policies.steering import Steering
 from scheduler.choice import chosen
 from scheduler.policies import Fifo
 from tests.policies.support import install, loads_view, order_view, seats_view, use
@@ -226,3 +229,22 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     require_known(chosen("", "good=1,fifo=2", ""))
     with pytest.raises(UnknownPolicy, match=r"no policy 'goood'; there are balanced, .*good"):
         require_known(chosen("goood", "", ""))
+
+
+def test_one_that_was_closed_is_not_started_again(hosts: Hosts) -> None:
+    good = hosts.up("good", PATIENCE_S)
+    good.close()
+    good.start()
+    assert not alive(good)
+    with pytest.raises(PolicyFailed, match="being started"):
+        good.begin_round(BUDGET_S)
+
+
+def test_a_policy_that_is_taken_up_as_all_are_ended_is_ended_too() -> None:
+    """The round of a session that ends may still be at work in its thread."""
+    steering = Steering()
+    steering.close()
+    entry = Entry(1, Source.COMMAND, chosen("good", "", ""), "me", datetime.now(UTC))
+    (policy,) = steering.follow(entry).policies
+    assert isinstance(policy, HostedPolicy)
+    assert not alive(policy)

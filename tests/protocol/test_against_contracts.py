@@ -141,6 +141,9 @@ def test_a_signature_names_its_signer() -> None:
 
     assert recover(digest, signature) == key.public_key.to_canonical_address()
     assert signature == sign_digest(key, digest)
+    by_its_library = key.sign_msg_hash(digest)
+    assert int.from_bytes(signature[:32], "big") == by_its_library.r
+    assert int.from_bytes(signature[32:], "big") == by_its_library.s | by_its_library.v << 255
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from scheduler.gas import FORECAST_BLOCKS
 from scheduler.kinds import (
     PER_SIGMA,
     Z90,
@@ -201,7 +200,8 @@ def pending(draw: st.DrawFn, number: int) -> PendingRequest:
         unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
         bad_input=draw(st.sampled_from([None, None, None, "not UTF-8"])),
         batchable=draw(st.booleans()),
-        delivery_gas=draw(st.sampled_from([0, 0, 40_000])),
+        delivery=draw(st.sampled_from(DeliveryKind)),
+        later_gas=draw(st.sampled_from([0, 0, 40_000])),
         tenant=TenantId(bytes([draw(st.integers(0, 2))]) * 20),
         tokens_mean=draw(st.sampled_from([0.0, 0.5, 30.0, 64.0])),
         tokens_sigma=draw(st.sampled_from([0.0, 0.3, 2.0])),
@@ -244,9 +244,7 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
         ),
         block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
-        recent_base_fees_wei=tuple(
-            draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=FORECAST_BLOCKS))
-        ),
+        recent_base_fees_wei=tuple(draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=32))),
         gas=draw(
             st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
         ),

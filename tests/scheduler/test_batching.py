@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from scheduler.batching import decide
 from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
-from scheduler.model import DeliveryKind, GasModel, PostReason
+from scheduler.gathering import gather
+from scheduler.model import DataFee, DeliveryKind, GasModel, PostReason
 from tests.scheduler.make import (
     GAS,
     GWEI,
@@ -81,6 +82,53 @@ def test_no_post_loses_money_or_breaks_a_cap(snapshot):
         assert all(r.revenue_wei >= _added_gas(snapshot, r) * price_wei for r in results)
 
 
+@st.composite
+def data_fees(draw):
+    """Of the order of what gas costs in `postings`."""
+    gwei = st.sampled_from([0, 1_000 * GWEI, 20_000 * GWEI])
+    return DataFee(draw(gwei), draw(gwei), draw(gwei), draw(st.sampled_from([0, 1, GWEI])))
+
+
+@given(postings(), data_fees(), st.integers(0, 3_000 * GWEI))
+@settings(max_examples=400)
+def test_a_fee_for_bytes_is_earned_too(snapshot, data_fee, later_data_wei):
+    ready = tuple(
+        replace(r, later_data_wei=later_data_wei if r.later_gas else 0) for r in snapshot.ready
+    )
+    snapshot = replace(snapshot, ready=ready, data_fee=data_fee)
+    decision = decide(snapshot)
+    if not decision.results:
+        return
+    results, gas = decision.results, decision.gas_limit_estimate
+    price_wei = snapshot.block.base_fee_wei + snapshot.rules.priority_fee_wei
+    bytes_wei = data_fee.of(len({r.worker for r in results}), len(results), gas)
+    later_gas = sum(r.later_gas for r in results)
+    later_bytes_wei = sum(r.later_data_wei for r in results)
+    assert decision.cost_wei == gas * price_wei + bytes_wei
+    assert decision.later_cost_wei == later_gas * price_wei + later_bytes_wei
+    assert decision.revenue_wei >= decision.cost_wei + decision.later_cost_wei
+    at_most_wei = (gas + later_gas) * decision.fee_cap_wei + bytes_wei + later_bytes_wei
+    assert decision.revenue_wei >= at_most_wei
+    assert ("for its bytes" in decision.sentence) is (bytes_wei > 0)
+    if decision.reason is PostReason.NOT_BATCHABLE:
+        return
+    for one in results:
+        own_gas = snapshot.gas.of_result(one.delivery)
+        own_wei = own_gas * (price_wei + data_fee.per_gas_wei) + data_fee.per_result_wei
+        assert one.revenue_wei >= own_wei + one.later_gas * price_wei + one.later_data_wei
+
+
+def test_a_fee_for_a_post_however_small_is_shared_by_waiting():
+    """Of two chains with the same gas, that one waits longer where a post costs more beside it."""
+    results = tuple(ready(n, revenue_wei=RICH, computed_at_s=NOW_S - 60) for n in (1, 2))
+    rules = posting_rules(delay_price_wei_per_s=1_000 * GWEI, guard_s=0.1)
+    snapshot = posting(results, rules=rules)
+    assert decide(snapshot).reason is PostReason.WORTH_IT
+    dear = replace(snapshot, data_fee=DataFee(fixed_wei=100_000 * GWEI))
+    assert decide(dear).reason is PostReason.ACCUMULATING
+    assert decide(dear).inputs["fixed_cost_wei"] == 150_000 * GWEI
+
+
 @given(postings(), st.randoms(use_true_random=False))
 def test_the_order_of_the_ready_results_is_irrelevant(snapshot, rng):
     other = replace(snapshot, ready=tuple(rng.sample(snapshot.ready, len(snapshot.ready))))
@@ -132,9 +180,9 @@ def waits(draw):
     return interval_s, steps_s, arrivals, rules, fees_wei
 
 
-@given(waits(), st.floats(0.0, 0.999))
+@given(waits(), st.floats(0.0, 0.999), st.sampled_from([0.5, 2.0, 60.0]))
 @settings(max_examples=300)
-def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part):
+def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, part, lead_s):
     """Each result pays for a post of its own. Every step posts until it decides to wait."""
     interval_s, steps_s, arrivals, rules, fees_wei = wait
     waiting = [
@@ -143,13 +191,23 @@ def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, 
     ]
     owed = set()
     mined = {}
+    gathering = None
     head_s, steps = NOW_S, cycle(steps_s)
     while head_s <= NOW_S + 60 + 4 * interval_s:
         next_s = head_s + next(steps)
         # At the block, somewhere between the blocks, and whenever a result becomes ready.
         times = {head_s, head_s + part * (next_s - head_s)}
         times |= {ready_s for ready_s, _ in waiting if head_s <= ready_s < next_s}
-        for now_s in sorted(times):
+        while times:
+            now_s = min(times)
+            times.remove(now_s)
+            gathering = gather(
+                gathering,
+                block(hash=str(head_s).encode(), timestamp_s=head_s),
+                now_s=now_s,
+                interval_s=interval_s,
+                lead_s=lead_s,
+            )
             here = [r for ready_s, r in waiting if ready_s <= now_s and r.key.id not in mined]
             owed |= {r.key.id for r in here if r.deadline_s >= head_s + interval_s}
             snapshot = posting(
@@ -159,8 +217,15 @@ def test_what_is_ready_in_time_is_mined_in_time_and_nothing_is_mined_late(wait, 
                 block_interval_s=interval_s,
                 recent_base_fees_wei=fees_wei,
             )
+            snapshot = replace(snapshot, due_at_s=gathering.due_at_s)
             while True:
                 decision = decide(replace(snapshot, now_s=now_s, ready=tuple(here)))
+                if decision.reason is PostReason.GATHERING:
+                    assert now_s < decision.again_at_s
+                    gathering = gathering.held()
+                    times |= {decision.again_at_s} if decision.again_at_s < next_s else set()
+                elif decision.reason is not PostReason.NOTHING_READY:
+                    gathering = gathering.decided(now_s)
                 if not decision.results:
                     break
                 for result in decision.results:

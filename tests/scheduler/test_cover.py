@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.cover import Cover, margins_ppm
-from scheduler.model import GasModel, Reason, Rules
+from scheduler.model import DeliveryKind, GasModel, Reason, Rules
 from scheduler.plan import plan
-from tests.scheduler.make import GWEI, block, model, request, service, snapshot, worker
+from tests.scheduler.make import GAS, GWEI, block, model, request, service, snapshot, worker
 
 
 def _rules(**changes) -> Rules:
@@ -94,9 +96,10 @@ amounts = st.integers(0, 10**12) | st.integers(0, 2**90)
     st.integers(1, 30),
     st.sampled_from([-2, -1, 0, 1, 2]),
     st.booleans(),
+    st.sampled_from(DeliveryKind),
 )
 def test_floats_never_decide_on_money(
-    base_fee_wei, delivery_gas, batchable, blocks, batch, workers, off_wei, owned
+    base_fee_wei, later_gas, batchable, blocks, batch, workers, off_wei, owned, delivery
 ):
     """At a distance of a few wei from the edge, whatever the size of the amounts."""
     rules = Rules(
@@ -106,18 +109,21 @@ def test_floats_never_decide_on_money(
         block_interval_s=1e-9,
     )
     pool = tuple(worker(n, owned=owned) for n in range(1, workers + 1))
-    round_ = snapshot((), pool, rules=rules, block=block(base_fee_wei=base_fee_wei))
-    cover = Cover(round_.moment, workers)
+    world = {
+        "rules": rules,
+        "block": block(base_fee_wei=base_fee_wei),
+        "gas": replace(GAS, per_stored_gas=4_321, per_callback_gas=5_432),
+    }
+    cover = Cover(snapshot((), pool, **world).moment, workers)
+    delivery_gas = cover.delivery_gas_of(request(delivery=delivery, later_gas=later_gas))
     need_wei = cover.need_wei(blocks, delivery_gas, batchable=batchable)
     as_float = cover.needs(
         np.array([blocks]), np.array([float(delivery_gas)]), np.array([batchable])
     )
     assert as_float[0] == pytest.approx(need_wei, rel=1e-12, abs=1)
     edge_wei = need_wei if owned else need_wei * 10
-    one = request(
-        fee_wei=max(0, edge_wei + off_wei), delivery_gas=delivery_gas, batchable=batchable
-    )
-    result = plan(snapshot((one,), pool, rules=rules, block=block(base_fee_wei=base_fee_wei)))
+    one = request(fee_wei=max(0, edge_wei + off_wei), later_gas=delivery_gas, batchable=batchable)
+    result = plan(snapshot((one,), pool, **world))
     earned_wei = one.fee_wei if owned else one.fee_wei // 10
     assert bool(result.assigned) == (earned_wei >= need_wei)
     (decision,) = (*result.assigned, *result.kept)
@@ -127,3 +133,21 @@ def test_floats_never_decide_on_money(
 def test_a_share_of_nothing_is_nothing():
     free = snapshot((), (), gas=GasModel(1, 1, 1), block=block(base_fee_wei=0)).moment
     assert Cover(free, 0).need_wei(0, 10, batchable=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("delivery", "extra_gas"),
+    [(DeliveryKind.EVENT, 0), (DeliveryKind.STORED, 7_000), (DeliveryKind.CALLBACK, 2_000)],
+)
+def test_a_delivery_costs_what_receipts_say_and_the_call_that_follows(delivery, extra_gas):
+    gas = GasModel(50_000, 10_000, 5_000, per_stored_gas=7_000, per_callback_gas=2_000)
+    rules = _rules(gas_margin=1.0)
+    need_wei = (65_000 + extra_gas + 100) * GWEI
+    for off_wei, taken in ((0, True), (-1, False)):
+        one = request(fee_wei=need_wei + off_wei, batchable=False, delivery=delivery, later_gas=100)
+        result = plan(snapshot((one,), (worker(owned=True),), rules=rules, gas=gas))
+        (decision,) = (*result.assigned, *result.kept)
+        assert bool(result.assigned) is taken
+        assert decision.numbers.delivery_gas == extra_gas + 100
+        assert decision.numbers.gas_need_wei == need_wei
+    assert Cover(snapshot((), (), gas=gas).moment, 1).delivery_gas_of(one) == extra_gas + 100

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf, isclose
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.experiment import (
@@ -19,6 +20,7 @@ from scheduler.experiment import (
     places,
     ratio_p_value,
     sample,
+    turns,
 )
 
 
@@ -57,16 +59,49 @@ def test_every_byte_of_a_commitment_counts(at: int) -> None:
 @given(
     shares=st.lists(st.integers(1, 100), min_size=1, max_size=4),
     slots=st.integers(0, 400),
+    begin=st.lists(st.floats(0.0, 1.0, exclude_max=True), min_size=3, max_size=3),
 )
-def test_each_arm_has_its_share_of_the_first_places_to_within_one(
-    shares: list[int], slots: int
+def test_each_arm_has_its_share_of_the_first_places(
+    shares: list[int], slots: int, begin: list[float]
 ) -> None:
+    """To within one with two arms, and one more for each further one."""
     arm = np.repeat(np.arange(len(shares)), 400)
     rank = np.tile(np.arange(400), len(shares))
-    order = np.argsort(places(rank, arm, shares), kind="stable")
+    order = np.argsort(places(rank, arm, shares, np.array(begin)), kind="stable")
     first = np.bincount(arm[order[:slots]], minlength=len(shares))
     expected = slots * np.array(shares) / sum(shares)
-    assert (np.abs(first - expected) <= len(shares) / 2 + 0.5).all()
+    assert (np.abs(first - expected) <= max(1, len(shares) - 1) + 1e-6).all()
+
+
+@given(shares=st.lists(st.integers(1, 50), min_size=2, max_size=3), slots=st.integers(1, 5))
+@settings(max_examples=20, deadline=None)
+def test_however_few_slots_a_round_has_each_arm_has_its_share_over_rounds(
+    shares: list[int], slots: int
+) -> None:
+    """In the mean over all beginnings, exactly."""
+    arm = np.repeat(np.arange(len(shares)), 20)
+    rank = np.tile(np.arange(20), len(shares))
+    grid = (np.arange(40) + 0.5) / 40
+    got = np.zeros(len(shares))
+    for begin in product(grid, repeat=len(shares) - 1):
+        order = np.argsort(places(rank, arm, shares, np.array(begin)), kind="stable")
+        got += np.bincount(arm[order[:slots]], minlength=len(shares))
+    share = got / got.sum()
+    assert share == pytest.approx(np.array(shares) / sum(shares), abs=2 / 40)
+
+
+def test_turns_begin_anywhere_and_depend_on_the_round_alone() -> None:
+    found = np.array([turns(7, 3, number, 1_700_000_000.0 + number) for number in range(4_000)])
+    assert found.shape == (4_000, 2)
+    assert ((found >= 0.0) & (found < 1.0)).all()
+    assert found.mean(axis=0) == pytest.approx([0.5, 0.5], abs=0.02)
+    assert abs(float(np.corrcoef(found.T)[0, 1])) < 0.05
+    assert abs(float(np.corrcoef(found[1:, 0], found[:-1, 0])[0, 1])) < 0.05
+    again = turns(7, 3, 5, 1_700_000_005.0)
+    assert again.tolist() == found[5].tolist()
+    for other in (turns(8, 3, 5, 1_700_000_005.0), turns(7, 3, 5, 1_700_000_005.1)):
+        assert other.tolist() != again.tolist()
+    assert turns(7, 1, 5, 1.0).tolist() == []
 
 
 @pytest.mark.parametrize(

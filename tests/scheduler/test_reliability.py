@@ -45,6 +45,20 @@ def test_the_quantile_inverts_the_distribution(a: float, b: float, probability: 
         assert beta_cdf(x, a, b) == pytest.approx(probability, abs=1e-6)
 
 
+@pytest.mark.parametrize("probability", [1e-6, 0.1, 0.5, 0.9, 1 - 1e-6])
+@pytest.mark.parametrize(
+    ("a", "b"), [(0.01, 0.01), (0.5, 0.5), (1e4, 0.5), (0.5, 1e4), (1e-3, 5.0), (1.0, 1.0)]
+)
+def test_extreme_shapes_have_the_quantile_of_a_bisection(
+    a: float, b: float, probability: float
+) -> None:
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if beta_cdf(middle, a, b) < probability else (low, middle)
+    assert beta_quantile(probability, a, b) == pytest.approx(low, abs=1e-10)
+
+
 def test_a_newcomer_is_neither_trusted_nor_shut_out() -> None:
     assert success_lower(Reliability()) == pytest.approx(0.6982, abs=1e-4)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,8 @@ class SignerServer:
             for name, value in asked.items()
             if name != "from"
         }
-        transaction["type"] = 2
+        if "gasPrice" not in transaction:
+            transaction["type"] = 2
         if self.lie is not None:
             told = self.lie(transaction)
             if not isinstance(told, dict) or "error" in told or "raw" in told:
@@ -72,15 +74,17 @@ class SignerServer:
 
 
 @contextlib.asynccontextmanager
-async def signer_server(account: LocalAccount | None = None) -> AsyncIterator[SignerServer]:
+async def signer_server(
+    account: LocalAccount | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[SignerServer]:
     server = SignerServer(account or Account.create())
     app = web.Application()
     app.router.add_post("/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    server.site = web.TCPSite(runner, "127.0.0.1", 0)
+    server.site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await server.site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eth_utils.address import to_checksum_address
 
 from inferd.protocol.request import Delivery
-from inferd.settlement.delivery_gas import delivery_gas
+from inferd.settlement.delivery_gas import later_gas
 from tests.settlement.world import World
 
 REVERT_CODE = "0x60006000fd"
@@ -91,10 +91,10 @@ async def test_somebody_else_delivered_first(world: World) -> None:
     assert {intent["kind"] for intent in await world.intents()} == {"post"}
 
 
-def test_delivery_gas__grows_with_what_is_asked() -> None:
-    event = delivery_gas(Delivery.EVENT, 0, 100, 10)
-    stored = delivery_gas(Delivery.STORED, 0, 100, 10)
-    small = delivery_gas(Delivery.CALLBACK, 1, 100, 10)
-    large = delivery_gas(Delivery.CALLBACK, 630_000, 100, 10)
-    assert event == 0 < stored < small
+def test_later_gas__grows_with_what_is_asked() -> None:
+    event = later_gas(Delivery.EVENT, 0, 100, 10)
+    stored = later_gas(Delivery.STORED, 0, 100, 10)
+    small = later_gas(Delivery.CALLBACK, 1, 100, 10)
+    large = later_gas(Delivery.CALLBACK, 630_000, 100, 10)
+    assert event == stored == 0 < small
     assert large - small >= 630_000 - 1 + 10_000

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from indexer.database import Pool
 from indexer.types import Address
 from inferd.protocol.request import Commitment, Delivery
+from inferd.settlement.apart import Cohort
 from inferd.settlement.callbacks import Limits, Owed, choose
 from inferd.settlement.delivery_gas import (
     CLAIM_BYTES_SQL,
     CLAIM_GAS_SQL,
     DELIVER_GAS,
     MAX_DELIVER_BYTES,
+    OWED_GAS,
+    STORED_GAS,
     claim_bytes,
     claim_gas,
-    delivery_gas,
-    expected_bytes,
     fits,
     undeliverable,
 )
@@ -292,16 +293,12 @@ async def test_what_settling_takes_more_than_an_event_is_charged(
     events = await post_gas(await world.submit(count))
     if delivery is Delivery.STORED:
         others = await post_gas(await world.submit(count, delivery=delivery))
-        charged = delivery_gas(delivery, 0, 2, 16)
+        charged = STORED_GAS
     else:
         diary = await world.new_diary()
         others = await post_gas([await world.ask_by(diary) for _ in range(count)])
-        charged = delivery_gas(delivery, 0, 2, 16) - delivery_gas_of_the_call()
+        charged = OWED_GAS
     assert others - events <= count * charged
-
-
-def delivery_gas_of_the_call() -> int:
-    return DELIVER_GAS + claim_gas(0, expected_bytes(2, 16))
 
 
 async def test_what_a_node_refuses_is_held_back_and_said(
@@ -329,7 +326,7 @@ owed_values = st.builds(
     claim_bytes=st.one_of(st.integers(640, 6_000), st.integers(640, MAX_DELIVER_BYTES)),
     gas=st.integers(30_000, 8_300_000),
     earned_wei=st.integers(0, 10**18),
-    suspect=st.booleans(),
+    cohort=st.one_of(st.none(), st.builds(Cohort, st.integers(1, 2), st.integers(1, 5))),
 )
 limits_values = st.builds(
     Limits,
@@ -341,7 +338,7 @@ limits_values = st.builds(
 
 
 @given(st.lists(owed_values, max_size=12), limits_values)
-def test_choose__any__within_every_limit_and_one_suspect_alone(
+def test_choose__any__within_every_limit_and_suspects_by_themselves(
     owed: list[Owed], limits: Limits
 ) -> None:
     batch = choose(owed, limits)
@@ -350,8 +347,9 @@ def test_choose__any__within_every_limit_and_one_suspect_alone(
         assert gas <= min(limits.max_gas, limits.free_gas)
     assert sum(one.claim_bytes for one in batch) <= MAX_DELIVER_BYTES
     assert len(batch) <= limits.max_callbacks
-    if any(one.suspect for one in batch):
-        assert len(batch) == 1
+    assert len({one.cohort for one in batch}) <= 1
+    for one in batch:
+        assert one.cohort is None or len(batch) <= max(1, (one.cohort.size + 1) // 2)
 
 
 @given(st.lists(owed_values, max_size=12), limits_values)
@@ -362,8 +360,14 @@ def test_choose__any__the_oldest_that_the_balance_pays_for_is_first(
     assert choose(owed, limits)[:1] == tuple(paid[:1])
 
 
+SPOILT = Cohort(1, 4)
+
+
 def test_choose__nothing_else_that_fits_is_left() -> None:
-    owed = [Owed(i, Commitment(bytes(20)), 640, 100_000, 0, i == 2) for i in range(5)]
+    owed = [
+        Owed(i, Commitment(bytes(20)), 640, 100_000, 0, SPOILT if i == 2 else None)
+        for i in range(5)
+    ]
     chosen = choose(owed, Limits(DELIVER_GAS + 300_000, 10**7, 1, 50))
     assert [one.request_id for one in chosen] == [0, 1, 3]
 

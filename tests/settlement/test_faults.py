@@ -32,13 +32,14 @@ async def test_answer_lost_after_the_node_took_it(world: World) -> None:
     await settlement.step(head)
     assert settlement.status.paused_reason is PausedReason.RPC_TROUBLE
     (attempt,) = await world.attempts()
-    assert attempt["state"] == "signed"
-    await settlement.step(head)  # Anvil: "transaction already imported"
+    assert attempt["state"] == "unknown"
+    assert [intent["state"] for intent in await world.intents()] == ["unknown"]
+    await settlement.step(head)  # the pool has it: nothing is sent
     (attempt,) = await world.attempts()
     assert attempt["state"] == "broadcast"
     await world.tick(settlement, 3)
     await _assert_settled_by_one_transaction(world, request_id)
-    assert rpc.count("send_raw_transaction") == 2
+    assert rpc.count("send_raw_transaction") == 1
 
 
 async def test_already_known_is_success(world: World) -> None:
@@ -72,7 +73,7 @@ async def test_nonce_too_low_for_our_own_mined_transaction(world: World) -> None
     await settlement.step(head)
     (attempt,) = await world.attempts()
     assert "nonce too low" in attempt["error"]
-    assert attempt["state"] == "signed"
+    assert attempt["state"] == "unknown"
     await world.index()
     await world.tick(settlement, 2)
     await _assert_settled_by_one_transaction(world, request_id)

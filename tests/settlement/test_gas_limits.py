@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferd.settlement.launch import fresh_slots, gas_limit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.types import BlockRef, Hash32, Wei
+from inferd.settlement.chain import Sight
+from inferd.settlement.fees import Market
+from inferd.settlement.launch import fresh_slots, gas_cap, gas_limit
+from scheduler.gas import calldata_floor
 from scheduler.model import GasModel
 from tests.settlement.scripted import ScriptedRpc
 from tests.settlement.world import ETHER, World
@@ -19,6 +26,42 @@ def test_limit_covers_every_slot_that_may_be_fresh_by_then() -> None:
     assert gas_limit(100_000, 0, 130_000, slots=3) == 130_000
     assert fresh_slots(2, [1, 255]) == 3
     assert fresh_slots(2, [255, 256, 512]) == 5
+
+
+@given(
+    st.integers(21_000, 10**8),
+    st.integers(0, 10**8),
+    st.integers(21_000, 10**8),
+    st.integers(0, 300),
+    st.binary(max_size=4_000),
+)
+def test_limit_is_between_what_a_node_takes_at_least_and_at_most(
+    estimate: int, expected: int, cap: int, slots: int, calldata: bytes
+) -> None:
+    floor = calldata_floor(calldata)
+    limit = gas_limit(estimate, expected, cap, slots=slots, floor=floor)
+    assert limit <= cap
+    assert limit == cap or limit >= max(floor, estimate * 6 / 5, expected)
+    assert floor >= 21_000 + 10 * len(calldata)
+    assert calldata_floor(calldata + b"\x00") == floor + 10
+    assert calldata_floor(calldata + b"\x01") == floor + 40
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9))
+def test_cap_is_the_least_of_all_caps(max_gas: int, block_gas_limit: int) -> None:
+    head = BlockRef(1, Hash32(bytes(32)), 0, Wei(1), block_gas_limit)
+    sight = Sight(head, Market(1, 1), 0, 0, 0, 0)
+    assert gas_cap(max_gas, sight) == min(max_gas, block_gas_limit, 16_777_216)
+
+
+async def test_a_limit_at_the_floor_is_taken_by_a_node(world: World) -> None:
+    """A call whose execution is cheap and whose bytes are many: the node wants the floor."""
+    noop = b"\x01" * 5_000
+    sender = world.requester
+    await world.automine(True)
+    receipt = await sender.send(sender.address, noop)
+    assert receipt.gas_used == calldata_floor(noop)
+    await world.automine(False)
 
 
 async def test_owner_and_poster_withdraw_in_the_block_of_the_post(world: World) -> None:

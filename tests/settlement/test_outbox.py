@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from itertools import permutations
 
+import asyncpg
 import pytest
+from eth_utils.crypto import keccak
 
 from indexer.database import Pool
-from indexer.types import Address, Hash32
+from indexer.rpc import Receipt
+from indexer.types import Address, Hash32, Wei
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
 from inferd.settlement.keys import SignedTx
-from inferd.settlement.outbox import AlreadyLive, NotPlanned, Outbox
-from inferd.settlement.records import Draft, Item
-from inferd.settlement.state import IntentState
+from inferd.settlement.outbox import AlreadyLive, NonceHeld, NotPlanned, Outbox
+from inferd.settlement.records import Draft, Intent, Item
+from inferd.settlement.state import (
+    ATTEMPT_STEPS,
+    INTENT_STEPS,
+    AttemptState,
+    IntentState,
+)
 from scheduler.audit import VERSION
 
 SENDER, TARGET = Address(b"\x01" * 20), Address(b"\x02" * 20)
@@ -38,6 +50,32 @@ def draft(*numbers: int, calldata: bytes | None = None) -> Draft:
 
 async def signature(nonce: int) -> SignedTx:
     return SignedTx(b"raw%d" % nonce, Hash32(nonce.to_bytes(32, "big")))
+
+
+def signature_of(name: str) -> Callable[[int], Awaitable[SignedTx]]:
+    """Of a transaction of that name."""
+
+    async def sign(nonce: int) -> SignedTx:
+        return SignedTx(name.encode(), Hash32(keccak(text=f"{name} {nonce}")))
+
+    return sign
+
+
+def receipt_of(intent: Intent, *, succeeded: bool = True) -> Receipt:
+    """Of its newest transaction, in block 9."""
+    return Receipt(
+        tx_hash=intent.attempts[-1].hash,
+        tx_index=0,
+        block_number=9,
+        block_hash=Hash32(b"\x99" * 32),
+        succeeded=succeeded,
+        gas_used=50,
+        effective_gas_price_wei=Wei(10),
+        sender=SENDER,
+        to=TARGET,
+        contract_address=None,
+        logs=(),
+    )
 
 
 @pytest.fixture
@@ -124,6 +162,34 @@ async def test_nonces_follow_the_database_and_the_chain(outbox: Outbox) -> None:
     assert [intent.nonce for intent in await outbox.live()] == [4, 5, 7, 9, 10]
 
 
+async def test_a_nonce_is_signed_for_one_live_intent_only(outbox: Outbox) -> None:
+    first = await outbox.plan(draft(1))
+    await outbox.sign_first(first, 7, FEES, signature, gas_limit=100)
+    second = await outbox.plan(draft(2))
+    with pytest.raises(NonceHeld):
+        await outbox.sign_first(second, 7, FEES, signature, gas_limit=100, hole=7)
+    assert (await outbox.load(second)).attempts == ()
+    await outbox.close(
+        await outbox.load(first), IntentState.CANCELLED, "nonce_taken", {}, max_failures=3
+    )
+    await outbox.sign_first(second, 7, FEES, signature_of("again"), gas_limit=100, hole=7)
+
+
+async def test_writers_at_the_same_time_get_different_nonces(outbox: Outbox, pool: Pool) -> None:
+    others = [Outbox(pool, chain_id=31337, sender=SENDER) for _ in range(4)]
+    ids = [await outbox.plan(draft(number)) for number in range(1, 9)]
+    await asyncio.gather(
+        *(
+            others[number % 4].sign_first(
+                intent_id, 3, FEES, signature_of(str(number)), gas_limit=100
+            )
+            for number, intent_id in enumerate(ids)
+        )
+    )
+    assert [intent.nonce for intent in await outbox.live()] == list(range(3, 11))
+    assert await outbox.next_nonce() == 11
+
+
 async def test_a_failed_signature_reserves_nothing(outbox: Outbox) -> None:
     intent_id = await outbox.plan(draft(1))
 
@@ -148,6 +214,7 @@ async def test_reopening_takes_back_only_items_that_nobody_has(outbox: Outbox) -
     intent_id = await outbox.plan(draft(1, 2))
     await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
     intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent), 0)
     await outbox.close(intent, IntentState.CONFIRMED, "done", {}, max_failures=3)
     await outbox.plan(draft(2, calldata=b"new"))
     assert await outbox.reopen(intent_id)
@@ -160,6 +227,71 @@ async def test_reopening_what_is_live_under_the_same_key_is_refused(outbox: Outb
     intent_id = await outbox.plan(draft(1))
     await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
     intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent), 0)
     await outbox.close(intent, IntentState.FAILED, "reverted", {}, max_failures=3)
     await outbox.plan(draft(1))
     assert not await outbox.reopen(intent_id)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "states", "legal"),
+    [
+        ("tx_intent", "id", IntentState, INTENT_STEPS),
+        ("tx_attempt", "intent_id", AttemptState, ATTEMPT_STEPS),
+    ],
+)
+async def test_the_database_refuses_every_step_that_is_none(
+    outbox: Outbox,
+    pool: Pool,
+    table: str,
+    key: str,
+    states: type[StrEnum],
+    legal: frozenset[tuple[str, str]],
+) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    taken = set()
+    for before, after in permutations([state.value for state in states], 2):
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(f"UPDATE node.{table} SET state = $1", before)
+        try:
+            await pool.execute(
+                f"UPDATE node.{table} SET state = $1 WHERE {key} = $2", after, intent_id
+            )
+            taken.add((before, after))
+        except asyncpg.CheckViolationError as error:
+            assert f"{table} of " in str(error)
+            assert f"may not go from {before} to {after}" in str(error)
+    assert taken == legal
+
+
+async def test_what_is_final_is_not_opened_again(outbox: Outbox) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    intent = await outbox.load(intent_id)
+    await outbox.mark_mined(intent_id, receipt_of(intent), 0)
+    await outbox.close(intent, IntentState.CONFIRMED, "done", {}, max_failures=3)
+    await outbox.finalise([intent_id])
+    with pytest.raises(asyncpg.CheckViolationError):
+        await outbox.reopen(intent_id)
+    assert (await outbox.load(intent_id)).state is IntentState.FINAL
+
+
+async def test_an_answer_that_was_lost_makes_it_unknown_until_a_pool_has_it(
+    outbox: Outbox,
+) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    (sent,) = (await outbox.load(intent_id)).attempts
+    await outbox.mark_unanswered(intent_id, sent.hash, "no answer: timeout")
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("unknown", "unknown")
+    assert [one.id for one in await outbox.live()] == [intent_id]
+    await outbox.mark_found(intent_id, sent.hash)
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("broadcast", "broadcast")
+    # Sent again, and not answered: that it was taken once is known.
+    await outbox.mark_unanswered(intent_id, sent.hash, "no answer: timeout")
+    intent = await outbox.load(intent_id)
+    assert (intent.state, intent.attempts[0].state) == ("broadcast", "broadcast")

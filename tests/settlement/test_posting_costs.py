@@ -147,14 +147,28 @@ async def test_a_replacement_offers_no_more_than_the_post_earns(world: World) ->
     assert await world.fulfilled_events() == {ids[0]: 1}
 
 
-async def test_a_post_that_holds_up_another_is_replaced_at_any_price(world: World) -> None:
-    settlement, ids, _ = await a_post_that_is_priced_out(world)
-    ids += (more := await world.submit(1))
+async def test_a_post_that_holds_up_another_makes_room_or_is_raised_a_little(world: World) -> None:
+    settlement, ids, revenue_wei = await a_post_that_is_priced_out(world)
+    (intent,) = await world.intents()
+    gas = int(intent["inputs"]["estimated_gas"])
+    more = await world.submit(1)
     await world.compute(more)
+    await world.tick(settlement)
     head = await world.rpc.header("latest")
     assert head is not None
     await dear_blocks(world, settlement, head.base_fee_wei)
-    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
+    assert dict.fromkeys(more, 1).items() <= (await world.fulfilled_events()).items()
+    first = [one for one in await world.attempts() if one["nonce"] == 0]
+    (mined,) = [one for one in first if one["gas_used"]]
+    lost_wei = int(mined["gas_used"] * mined["effective_gas_price_wei"])
+    if mined["gas_used"] > 21_000:
+        lost_wei -= revenue_wei
+    # No more than the cheapest way out costs, a transaction without effect.
+    assert lost_wei <= 21_000 * mined["effective_gas_price_wei"] < gas * mined["max_fee_wei"]
+    for _ in range(6):
+        await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(GWEI // 10)])
+        await world.tick(settlement)
+    assert await world.fulfilled_events() == dict.fromkeys([*ids, *more], 1)
 
 
 async def test_the_forecast_is_made_of_the_blocks_up_to_the_head(world: World) -> None:

@@ -1,5 +1,5 @@
 """Random histories of requests, reorganisations, foreign transactions, withdrawals, lies, refusals
-for good, new keys and deaths.
+for good, evictions, what is not shown, orders, new keys and deaths.
 
 `HISTORY_SEEDS=100:200 pytest tests/settlement/test_random_history.py` tries others than the usual.
 """
@@ -17,12 +17,15 @@ from indexer.rpc import RpcError
 from inferd.chain.transact import TransactionRefused
 from inferd.settlement.engine import Settlement
 from inferd.settlement.keys import LocalSigner
+from inferd.settlement.orders import Order, give
+from inferd.settlement.state import LIVE_SQL
 from tests.settlement.scripted import (
     Crash,
     CrashingPool,
     CrashingRpc,
     CrashPoints,
     ScriptedRpc,
+    answer,
     answer_lost,
     error,
     no_answer,
@@ -40,7 +43,6 @@ _HAPPENINGS = 40
 _PATIENCE_BLOCKS = 60
 _EMPTY_POST_BYTES = 300
 """More than a transaction without effect has: one that is refused for good as well ends nothing."""
-_LIVE = "('planned', 'signed', 'broadcast', 'mined')"
 
 
 @dataclass
@@ -126,6 +128,29 @@ class History:
         self.world.poster = LocalSigner(self.world.anvil.config.account(self.dice.choice([2, 4])))
         await self.restart()
 
+    async def evict(self) -> None:
+        await self.world.rpc.request("anvil_dropAllTransactions", [])
+
+    async def hide(self) -> None:
+        """For some blocks the endpoint shows nothing of what is mined or pooled."""
+        for method, value in (("receipt", None), ("transaction_exists", False)):
+            self.rpc.always(method, answer(value))
+        await self.world.tick(self.settlement, self.dice.randint(1, 4))
+        self.show()
+
+    def show(self) -> None:
+        for method in ("receipt", "transaction_exists"):
+            self.rpc.always(method, None)
+
+    async def order(self) -> None:
+        """Of an operator who has had enough of any intent."""
+        newest = await self.world.pool.fetchval("SELECT max(id) FROM node.tx_intent")
+        if newest is None:
+            return
+        async with self.world.pool.acquire() as connection:
+            act = self.dice.choice([Order.CANCEL, Order.CANCEL, Order.RETRY])
+            await give(connection, act, self.dice.randint(max(newest - 3, 1), newest), "a test")
+
     async def lie(self) -> None:
         method = self.dice.choice(
             ["send_raw_transaction", "receipt", "transaction_exists", "estimate_gas", "call"]
@@ -150,7 +175,7 @@ class History:
 
     async def live(self) -> int:
         count: int = await self.world.pool.fetchval(
-            f"SELECT count(*) FROM node.tx_intent WHERE state IN {_LIVE}"
+            f"SELECT count(*) FROM node.tx_intent WHERE {LIVE_SQL}"
         )
         return count
 
@@ -198,6 +223,9 @@ async def test_whatever_happens_each_request_ends_once_and_each_nonce_is_mined(
         history.refuse_for_good,
         history.withdraw,
         history.another_key,
+        history.evict,
+        history.hide,
+        history.order,
     ]
     for _ in range(_HAPPENINGS):
         happening = dice.choice(weighted)

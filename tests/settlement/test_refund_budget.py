@@ -15,7 +15,7 @@ CLAIM = REFUND_GAS.per_result_gas * PRICE
 
 
 def claim(number: int, fee_wei: int) -> Claim:
-    return Claim(number, b"\x01" * 20, b"\x02" * 20, b"\x03" * 32, fee_wei, False)  # type: ignore[arg-type]
+    return Claim(number, b"\x01" * 20, b"\x02" * 20, b"\x03" * 32, fee_wei)  # type: ignore[arg-type]
 
 
 def terms(**changes: int) -> RefundTerms:
@@ -75,9 +75,14 @@ def test_what_it_can_cost_is_within_what_is_left(budget_left_wei: int) -> None:
     claims = [claim(number, ETHER) for number in range(50)]
     offered = terms(budget_left_wei=budget_left_wei)
     chosen = worth_refunding(claims, offered, 50)
-    assert not chosen or offered.most_wei(REFUND_GAS.of(1, len(chosen))) <= budget_left_wei
+    assert (
+        not chosen
+        or offered.most_wei(REFUND_GAS.of(1, len(chosen)), len(chosen)) <= budget_left_wei
+    )
     if len(chosen) < 50:
-        assert offered.most_wei(REFUND_GAS.of(1, len(chosen) + 1)) > budget_left_wei
+        assert (
+            offered.most_wei(REFUND_GAS.of(1, len(chosen) + 1), len(chosen) + 1) > budget_left_wei
+        )
 
 
 async def test_dust_is_left_to_its_owner_and_counted(world: World) -> None:
@@ -141,6 +146,6 @@ async def test_the_budget_is_of_one_day(world: World) -> None:
     assert 0 < await spent(world) <= budget_wei
     assert settlement.status.refund_gas_wei_per_day == await spent(world)
     assert "of the day's budget" in settlement.status.refunding
-    await world.pool.execute("UPDATE node.tx_intent SET created_at = now() - interval '25 hours'")
+    await world.pool.execute("UPDATE node.tx_intent SET closed_at = now() - interval '25 hours'")
     await tick(world, settlement, 20)
     assert await world.statuses() == dict.fromkeys(ids, "refunded")

@@ -206,3 +206,19 @@ async def test_a_gap_whose_bytes_nobody_takes_is_filled_by_others(world: World) 
     assert await world.fulfilled_events() == {request_id: 1}
     assert [i["reason"] for i in await world.intents()].count("fill_nonce_gap") == 1
     assert await world.posted() == await world.pool.fetchval("SELECT next_nonce FROM node.sender")
+
+
+async def test_a_pool_that_takes_no_more_is_waited_for_and_nothing_is_given_up(
+    world: World,
+) -> None:
+    request_id = await _one_ready(world)
+    rpc = ScriptedRpc(world.rpc)
+    no_room = error("in-flight transaction limit reached for delegated accounts")
+    rpc.always("send_raw_transaction", no_room)
+    settlement = world.settlement(rpc, max_refused_blocks=2, max_item_failures=1)
+    await world.tick(settlement, 5)
+    assert settlement.status.paused_reason is PausedReason.TRANSACTION_REFUSED
+    rpc.always("send_raw_transaction", None)
+    await world.tick(settlement, 4)
+    assert len(await world.attempts()) == 1
+    assert await world.items() == {request_id: ["settled"]}

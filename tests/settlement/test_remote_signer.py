@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from indexer.types import Address
 from inferd.chain.keys import BadKey
+from inferd.settlement.encoding import signed, v_of
 from inferd.settlement.keys import LocalSigner, SignerTrouble
 from inferd.settlement.remote_signer import RemoteSigner
 from inferd.settlement.signed_answer import NotWhatWasAsked, checked, raw_of
@@ -35,6 +36,12 @@ ASKED: dict[str, Any] = {
     "gas": 90_000,
     "maxFeePerGas": 5_000,
     "maxPriorityFeePerGas": 1_000,
+}
+
+
+ASKED_LEGACY: dict[str, Any] = {
+    **{name: ASKED[name] for name in ("chainId", "nonce", "to", "value", "data", "gas")},
+    "gasPrice": 5_000,
 }
 
 
@@ -258,3 +265,56 @@ async def test_no_text_holds_what_its_url_keeps_secret(secret: str, place: int) 
     chain = f"{said!r} {said} {said.help_text} {said.__cause__!r} {said.__context__!r} {signer!r}"
     assert secret not in chain
     await signer.close()
+
+
+async def test_signs_with_a_gas_price_where_one_is_asked_for(
+    server: SignerServer, signer: RemoteSigner
+) -> None:
+    assert await signer.sign(ASKED_LEGACY) == await LocalSigner(ACCOUNT).sign(ASKED_LEGACY)
+    asked = server.asked[-1]["params"][0]
+    assert asked["gasPrice"] == hex(5_000)
+    assert "maxFeePerGas" not in asked
+
+
+LEGACY_LIES: dict[str, tuple[Lie, str]] = {
+    "other nonce": (changing(nonce=4), "its nonce is another"),
+    "other chain": (changing(chainId=1), "another chain"),
+    "higher price": (changing(gasPrice=5_001), "its gasPrice is another"),
+    "more gas": (changing(gas=90_001), "its gas is another"),
+    "other receiver": (changing(to=STRANGER.address), "its to is another"),
+    "value": (changing(value=1), "its value is another"),
+    "other data": (changing(data=b"\x01\x03"), "its data is another"),
+    "other account": (by_another, "another account signed it"),
+    "bytes behind": (with_more_behind, "cannot be read"),
+    "type 2": (
+        lambda _: "0x" + bytes(ACCOUNT.sign_transaction(ASKED).raw_transaction).hex(),
+        "read",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEGACY_LIES)
+async def test_whatever_else_comes_with_a_gas_price_is_no_signature(
+    server: SignerServer, signer: RemoteSigner, name: str
+) -> None:
+    server.lie, said = LEGACY_LIES[name]
+    with pytest.raises(SignerTrouble, match=said):
+        await signer.sign(ASKED_LEGACY)
+
+
+@given(st.binary(max_size=200))
+def test_no_foreign_bytes_pass_for_a_legacy_signature(raw: bytes) -> None:
+    with pytest.raises(NotWhatWasAsked):
+        checked(raw, ASKED_LEGACY, ADDRESS)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64), st.binary(max_size=300), st.booleans())
+def test_bytes_are_those_of_another_encoder(
+    nonce: int, price: int, data: bytes, dynamic: bool
+) -> None:
+    asked = (ASKED if dynamic else ASKED_LEGACY) | {"nonce": nonce, "data": data}
+    asked |= {"maxFeePerGas": price} if dynamic else {"gasPrice": price}
+    made = ACCOUNT.sign_transaction(asked)
+    parity = made.v if dynamic else made.v - v_of(asked, 0)
+    assert signed(asked, parity, made.r, made.s) == bytes(made.raw_transaction)
+    assert checked(bytes(made.raw_transaction), asked, ADDRESS).hash == bytes(made.hash)

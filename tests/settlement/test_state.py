@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from indexer.rpc.refusals import SendError
 from inferd.settlement.state import (
+    ATTEMPT_STEPS,
+    CLOSED,
+    INTENT_STEPS,
     LIVE,
     Act,
     Action,
@@ -21,6 +24,8 @@ from inferd.settlement.state import (
 )
 
 K = 2
+FINAL = 6
+"""How many blocks the final one is below the head: no reorganisation of the model is as deep."""
 FOREIGN = b"foreign"
 NONCE = 5
 HOPELESS_AFTER = 3
@@ -55,6 +60,16 @@ class Model:
     """Whether the pool can be looked into."""
     taken: set[bytes] = field(default_factory=set)
     """As the sender remembers: sent with success, and nothing spoke against it since."""
+    sees_mined: bool = True
+    """Whether the endpoint shows what is mined: one that lags shows neither receipt nor hash."""
+    logs_tell: bool = True
+    """Whether the events of what is mined name its items."""
+    takes_in_silence: bool = False
+    """Whether a node that answers in words of no table has taken the bytes all the same."""
+    in_the_way: bool = False
+    cancel_asked: bool = False
+    closed_as: IntentState | None = None
+    """The state before it was final."""
 
     @property
     def head(self) -> int:
@@ -80,7 +95,11 @@ class Model:
         return NONCE + sum(tx is not None for tx in self.chain[: number + 1])
 
     def observation(self) -> Observation:
-        receipts = self.mined()
+        mined = self.mined()
+        closed_by_one = self.state in CLOSED and AttemptState.MINED in {
+            attempt.state for attempt in self.attempts
+        }
+        receipts = mined if self.sees_mined or closed_by_one else {}
         newest = self.attempts[-1].hash if self.attempts else b""
         return Observation(
             head_number=self.head,
@@ -90,6 +109,12 @@ class Model:
             receipts=receipts,
             known=frozenset(receipts) | frozenset(self.pool if self.visible else ()),
             taken=frozenset(() if self.visible else self.taken),
+            proven=frozenset(set(mined) - self.noops if self.logs_tell else ()),
+            pool_visible=self.visible,
+            final_number=self.head - FINAL,
+            final_nonce=self.nonce_at(max(self.head - FINAL, 0)),
+            outbid=self.in_the_way and not self.raisable,
+            cancel_asked=self.cancel_asked,
             overdue=frozenset(a.hash for a in self.attempts) - self.sent,
             refused=frozenset(self.refused),
             hopeless=self.refusals.get(newest, 0) >= HOPELESS_AFTER,
@@ -102,6 +127,9 @@ class Model:
         )
 
     def step(self) -> None:
+        gap = self.attempts and self.nonce_at(self.head) <= NONCE and self.has_key
+        if self.state in CLOSED and gap:
+            self.perform(Action(Act.REOPEN))
         for _ in range(9):
             action = next_action(self.state, self.attempts, self.observation())
             self.check(action)
@@ -114,6 +142,20 @@ class Model:
         ours = seen.receipts
         if action.act is Act.SIGN:
             assert not self.attempts
+        if action.act is Act.FINALISE:
+            assert self.state in CLOSED
+            spent = [number for number, tx in enumerate(self.chain) if tx is not None]
+            if self.attempts:
+                assert spent
+                assert max(spent) <= self.head - FINAL
+            self.closed_as = self.state
+        if action.act is Act.REOPEN:
+            assert self.state in CLOSED
+        if action.act is Act.MARK_UNKNOWN:
+            assert not ours
+            assert seen.chain_nonce > NONCE
+        if action.act is Act.MARK_DROPPED:
+            assert not self.pool & {action.hash}
         if action.act in (Act.CONFIRM, Act.FAIL):
             receipt = ours[action.hash or b""]
             assert seen.head_number - receipt.block_number + 1 >= K
@@ -122,7 +164,9 @@ class Model:
         if action.act is Act.REPLAN and self.attempts:
             assert not ours
             assert not any(a.hash in seen.known for a in self.attempts)
-            assert FOREIGN in self.chain[: self.head - K + 2]
+            spent = self.chain[: self.head - K + 2]
+            assert self.state is IntentState.UNKNOWN
+            assert FOREIGN in spent or not (self.sees_mined or self.logs_tell)
         if action.act is Act.MARK_UNMINED:
             assert not ours
         if action.act in (Act.BUMP, Act.SEND, Act.REBROADCAST, Act.CANCEL, Act.ABANDON):
@@ -132,8 +176,10 @@ class Model:
         if action.act is Act.BUMP:
             assert self.bumps == 0, "one raise per block"
         if action.act is Act.CANCEL:
-            assert self.attempts[-1].hash not in seen.known
-            assert seen.hopeless or not self.wanted
+            assert self.attempts[-1].hash not in self.noops
+            if not (self.cancel_asked or seen.outbid):
+                assert self.attempts[-1].hash not in seen.known
+                assert seen.hopeless or not self.wanted
         if action.act is Act.ABANDON:
             assert not self.has_key
 
@@ -147,29 +193,49 @@ class Model:
                 self.bumps += action.act is Act.BUMP
                 self.attempts.append(AttemptView(name, NONCE, AttemptState.SIGNED))
                 if action.act is Act.SIGN:
-                    self.state = IntentState.SIGNED
+                    self._go(IntentState.SIGNED)
             case Act.SEND | Act.REBROADCAST:
                 self._send(action.hash or b"")
             case Act.MARK_MINED:
                 self._mark(action.hash, AttemptState.MINED, AttemptState.REPLACED)
-                self.state = IntentState.MINED
-            case Act.MARK_UNMINED:
-                self.attempts = [
-                    replace(a, state=AttemptState.BROADCAST) if a.state is AttemptState.MINED else a
-                    for a in self.attempts
-                ]
-                self.state = IntentState.BROADCAST
+                self._go(IntentState.MINED)
+            case Act.MARK_SENT:
+                self._taken(action.hash or b"")
+            case Act.MARK_UNKNOWN:
+                self._go(IntentState.UNKNOWN)
+            case Act.MARK_DROPPED:
+                self._set(action.hash or b"", AttemptState.DROPPED)
+            case Act.MARK_UNMINED | Act.REOPEN:
+                for attempt in self.attempts:
+                    if attempt.state in (AttemptState.MINED, AttemptState.DROPPED):
+                        self._set(attempt.hash, AttemptState.BROADCAST)
+                self._go(IntentState.BROADCAST)
                 self.taken.clear()
             case Act.CONFIRM:
                 mined_noop = action.hash in self.noops
-                self.state = IntentState.CANCELLED if mined_noop else IntentState.CONFIRMED
+                self._go(IntentState.CANCELLED if mined_noop else IntentState.CONFIRMED)
             case Act.FAIL:
-                self.state = IntentState.FAILED
+                self._go(IntentState.FAILED)
             case Act.REPLAN | Act.ABANDON:
-                self.state = IntentState.CANCELLED
+                for attempt in self.attempts:
+                    self._set(attempt.hash, AttemptState.DROPPED)
+                self._go(IntentState.CANCELLED)
+            case Act.FINALISE:
+                self._go(IntentState.FINAL)
             case _:
                 return False
         return True
+
+    def _go(self, after: IntentState) -> None:
+        assert (self.state, after) in INTENT_STEPS
+        self.state = after
+
+    def _set(self, tx: bytes, after: AttemptState, refusal: SendError | None = None) -> None:
+        (before,) = (a.state for a in self.attempts if a.hash == tx)
+        assert before == after or (before, after) in ATTEMPT_STEPS
+        self.attempts = [
+            replace(a, state=after, refusal=refusal) if a.hash == tx else a for a in self.attempts
+        ]
 
     def _send(self, tx: bytes) -> None:
         answer = self.answers.pop(0) if self.answers else None
@@ -179,23 +245,30 @@ class Model:
         if answer is not None:
             self.refused.add(tx)
             self.refusals[tx] = self.refusals.get(tx, 0) + (answer is SendError.UNKNOWN)
-            self.attempts = [
-                replace(a, refusal=answer) if a.hash == tx else a for a in self.attempts
-            ]
+            (state,) = (a.state for a in self.attempts if a.hash == tx)
+            if answer is SendError.UNKNOWN:
+                if self.takes_in_silence:
+                    self.pool = {tx}
+                if state in (AttemptState.SIGNED, AttemptState.DROPPED):
+                    state = AttemptState.UNKNOWN
+                if self.state is IntentState.SIGNED:
+                    self._go(IntentState.UNKNOWN)
+            self._set(tx, state, answer)
             return
         self.pool = {tx}
+        self._taken(tx)
+
+    def _taken(self, tx: bytes) -> None:
         self.sent.add(tx)
         self.taken.add(tx)
         self.refusals.pop(tx, None)
         self._mark(tx, AttemptState.BROADCAST, AttemptState.REPLACED)
-        if self.state is IntentState.SIGNED:
-            self.state = IntentState.BROADCAST
+        if self.state in (IntentState.SIGNED, IntentState.UNKNOWN):
+            self._go(IntentState.BROADCAST)
 
     def _mark(self, tx: bytes | None, this: AttemptState, others: AttemptState) -> None:
-        self.attempts = [
-            replace(a, state=this, refusal=None) if a.hash == tx else replace(a, state=others)
-            for a in self.attempts
-        ]
+        for attempt in self.attempts:
+            self._set(attempt.hash, this if attempt.hash == tx else others)
 
     def mine(self, what: str) -> None:
         spent = any(tx is not None for tx in self.chain)
@@ -223,9 +296,14 @@ EVENTS = st.lists(
         st.sampled_from(["pool", "any", "foreign", "empty", "evict", "step", "step", "lose_key"]),
         st.tuples(st.just("reorg"), st.integers(1, 4)),
         st.tuples(st.just("answer"), st.sampled_from([*SendError])),
-        st.tuples(st.just("funds"), st.booleans()),
+        st.tuples(st.just("funded"), st.booleans()),
         st.tuples(st.just("raisable"), st.booleans()),
         st.tuples(st.just("wanted"), st.booleans()),
+        st.tuples(st.just("sees_mined"), st.booleans()),
+        st.tuples(st.just("logs_tell"), st.booleans()),
+        st.tuples(st.just("takes_in_silence"), st.booleans()),
+        st.tuples(st.just("in_the_way"), st.booleans()),
+        st.just("cancel"),
     ),
     max_size=40,
 )
@@ -244,12 +322,10 @@ def _happen(model: Model, happening: object) -> None:
             model.reorg(depth)
         case ("answer", SendError() as refusal):
             model.answers.append(refusal)
-        case ("funds", bool(funded)):
-            model.funded = funded
-        case ("raisable", bool(raisable)):
-            model.raisable = raisable
-        case ("wanted", bool(wanted)):
-            model.wanted = wanted
+        case (str(name), bool(value)):
+            setattr(model, name, value)
+        case "cancel":
+            model.cancel_asked = True
         case str(block):
             model.mine(block)
 
@@ -261,6 +337,9 @@ def _happen(model: Model, happening: object) -> None:
 @example([*REFUSED_FOR_GOOD, *["step", "empty"] * 4, "step"], False, True, True)
 @example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True, True)
 @example(["step", "evict", "step", "evict", "empty"], False, False, False)
+@example(["step", ("sees_mined", False), "pool", "step", "empty", "step"], False, True, True)
+@example(["step", ("takes_in_silence", True), "evict", "step", "step"], False, True, True)
+@example(["step", "foreign", "empty", "step", ("reorg", 3), "step"], False, True, True)
 def test_any_history_is_followed_safely_and_to_an_end(
     events: list[object], reverts: bool, raisable: bool, visible: bool
 ) -> None:
@@ -268,26 +347,26 @@ def test_any_history_is_followed_safely_and_to_an_end(
     for happening in events:
         _happen(model, happening)
     assert len({attempt.nonce for attempt in model.attempts}) <= 1
-    closed_before = model.state not in LIVE
     # From now on the endpoint behaves: it must come to an end, and the right one.
-    model.funded = True
+    model.funded = model.sees_mined = model.logs_tell = True
     model.answers.clear()
-    for _ in range(12):
+    for _ in range(12 + FINAL):
         model.step()
         model.mine("pool")
     model.step()
     assert model.state not in LIVE
-    event(f"ends {model.state}")
-    if closed_before:
+    event(f"ends {model.closed_as or model.state}")
+    if not model.has_key and not any(model.chain):
+        assert model.state in {IntentState.CANCELLED, IntentState.FINAL}
+        return
+    assert model.state is IntentState.FINAL
+    if Act.ABANDON in model.acts:
         return
     ours = set(model.mined())
-    if Act.ABANDON in model.acts or (ours & model.noops and not reverts):
-        assert model.state is IntentState.CANCELLED
-    elif ours:
-        expected = IntentState.FAILED if reverts else IntentState.CONFIRMED
-        assert model.state is expected
+    if ours and not (ours & model.noops and not reverts):
+        assert model.closed_as is (IntentState.FAILED if reverts else IntentState.CONFIRMED)
     else:
-        assert model.state is IntentState.CANCELLED
+        assert model.closed_as is IntentState.CANCELLED
 
 
 def test_mined_goes_back_to_broadcast_after_a_reorganisation() -> None:
@@ -300,7 +379,7 @@ def test_mined_goes_back_to_broadcast_after_a_reorganisation() -> None:
     model.step()
     assert model.state is IntentState.BROADCAST
     back = model.acts.index(Act.MARK_UNMINED)
-    assert model.acts[back + 1] is Act.REBROADCAST
+    assert model.acts[back + 1 : back + 3] == [Act.MARK_DROPPED, Act.REBROADCAST]
 
 
 def test_a_planned_intent_that_nobody_wants_any_more_is_dropped() -> None:
@@ -335,7 +414,8 @@ def test_what_an_unseen_pool_took_is_left_alone_until_it_is_overdue() -> None:
     assert next_action(IntentState.BROADCAST, [OLD], at_cap) == Action(Act.REBROADCAST, b"old")
     # A foreign transaction has the nonce for good: what a relay took once proves nothing.
     spent = replace(overdue, chain_nonce=NONCE + 1, settled_nonce=NONCE + 1)
-    assert next_action(IntentState.BROADCAST, [OLD], spent) == Action(Act.REPLAN)
+    assert next_action(IntentState.BROADCAST, [OLD], spent) == Action(Act.MARK_UNKNOWN)
+    assert next_action(IntentState.UNKNOWN, [OLD], spent) == Action(Act.REPLAN)
     refused = replace(seen, refused=frozenset({b"new"}))
     attempts = [OLD, CHEAP_NEW]
     assert next_action(IntentState.BROADCAST, attempts, refused) == Action(Act.WAIT)
@@ -357,15 +437,17 @@ def test_what_is_refused_for_good_or_not_wanted_ends_as_a_transaction_without_ef
     for reason in (replace(seen, hopeless=True), replace(seen, wanted=False)):
         assert next_action(IntentState.SIGNED, [signed], reason) == Action(Act.CANCEL)
         pooled = replace(reason, known=frozenset({b"new"}))
-        assert next_action(IntentState.SIGNED, [signed], pooled) == Action(Act.SEND, b"new")
+        assert next_action(IntentState.SIGNED, [signed], pooled) == Action(Act.MARK_SENT, b"new")
     # Once a pool took it, it is cheapest to let it be mined.
-    unwanted = replace(seen, wanted=False)
+    unwanted = replace(seen, wanted=False, known=frozenset({b"old"}), overdue=frozenset({b"old"}))
     assert next_action(IntentState.BROADCAST, [OLD], unwanted) == Action(Act.REBROADCAST, b"old")
 
 
 def test_without_its_key_an_intent_is_sent_as_long_as_that_can_work() -> None:
     seen = replace(AT_CAP, has_key=False)
-    assert next_action(IntentState.BROADCAST, [OLD], seen) == Action(Act.REBROADCAST, b"old")
+    dropped = replace(OLD, state=AttemptState.DROPPED)
+    assert next_action(IntentState.BROADCAST, [OLD], seen) == Action(Act.MARK_DROPPED, b"old")
+    assert next_action(IntentState.BROADCAST, [dropped], seen) == Action(Act.REBROADCAST, b"old")
     pooled = replace(seen, known=frozenset({b"old"}), overdue=frozenset({b"old"}))
     assert next_action(IntentState.BROADCAST, [OLD], pooled).act is Act.REBROADCAST
     for lost in (
@@ -379,3 +461,140 @@ def test_without_its_key_an_intent_is_sent_as_long_as_that_can_work() -> None:
     mined_above_the_head = replace(OLD, refusal=SendError.NONCE_TOO_LOW)
     waits = replace(seen, refused=frozenset({b"old"}))
     assert next_action(IntentState.BROADCAST, [mined_above_the_head], waits).act is Act.WAIT
+
+
+def test_a_spent_nonce_is_ours_for_sure_where_an_event_names_the_hash() -> None:
+    spent = replace(AT_CAP, chain_nonce=NONCE + 1, settled_nonce=NONCE + 1)
+    proven = replace(spent, proven=frozenset({b"old"}))
+    for state in (IntentState.BROADCAST, IntentState.UNKNOWN):
+        assert next_action(state, [OLD], proven) == Action(Act.WAIT)
+    shallow = replace(spent, settled_nonce=NONCE)
+    assert next_action(IntentState.BROADCAST, [OLD], shallow) == Action(Act.MARK_UNKNOWN)
+    assert next_action(IntentState.UNKNOWN, [OLD], shallow) == Action(Act.WAIT)
+    assert next_action(IntentState.UNKNOWN, [OLD], spent) == Action(Act.REPLAN)
+
+
+def test_what_is_outbid_or_not_wanted_by_the_operator_gives_its_nonce_to_nothing() -> None:
+    pooled = replace(AT_CAP, known=frozenset({b"old"}), can_cancel=True)
+    assert next_action(IntentState.BROADCAST, [OLD], pooled) == Action(Act.WAIT)
+    asked = replace(pooled, cancel_asked=True)
+    assert next_action(IntentState.BROADCAST, [OLD], asked) == Action(Act.CANCEL)
+    assert next_action(IntentState.PLANNED, [], replace(asked, can_sign=True)).act is Act.REPLAN
+    outbid = replace(pooled, outbid=True)
+    assert next_action(IntentState.BROADCAST, [OLD], outbid) == Action(Act.WAIT)
+    overdue = replace(outbid, overdue=frozenset({b"old"}))
+    assert next_action(IntentState.BROADCAST, [OLD], overdue) == Action(Act.CANCEL)
+
+
+def test_what_is_closed_is_watched_until_its_block_is_final() -> None:
+    mined = AttemptView(b"tx", NONCE, AttemptState.MINED)
+    there = replace(AT_CAP, receipts={b"tx": ReceiptView(7, b"", True)}, final_number=6)
+    for state in CLOSED:
+        assert next_action(state, [mined], there) == Action(Act.WAIT)
+        final = replace(there, final_number=7)
+        assert next_action(state, [mined], final) == Action(Act.FINALISE)
+        assert next_action(state, [mined], AT_CAP) == Action(Act.REOPEN)
+    lost = AttemptView(b"tx", NONCE, AttemptState.DROPPED)
+    assert next_action(IntentState.CANCELLED, [lost], AT_CAP) == Action(Act.WAIT)
+    spent = replace(AT_CAP, final_nonce=NONCE + 1)
+    assert next_action(IntentState.CANCELLED, [lost], spent) == Action(Act.FINALISE)
+    # An endpoint that lagged shows it after all.
+    assert next_action(IntentState.CANCELLED, [lost], there) == Action(Act.REOPEN)
+    assert next_action(IntentState.CANCELLED, [], AT_CAP) == Action(Act.FINALISE)
+    assert next_action(IntentState.FINAL, [mined], AT_CAP) == Action(Act.WAIT)
+
+
+HASHES = (b"a", b"b", b"c")
+SOME = st.frozensets(st.sampled_from(HASHES))
+OBSERVATIONS = st.builds(
+    Observation,
+    head_number=st.integers(0, 20),
+    confirmations=st.integers(1, 4),
+    chain_nonce=st.integers(NONCE - 1, NONCE + 2),
+    settled_nonce=st.integers(NONCE - 1, NONCE + 1),
+    receipts=st.dictionaries(
+        st.sampled_from(HASHES),
+        st.builds(ReceiptView, st.integers(0, 20), st.just(b""), st.booleans()),
+        max_size=1,
+    ),
+    known=SOME,
+    proven=SOME,
+    taken=SOME,
+    overdue=SOME,
+    refused=SOME,
+    final_number=st.integers(-1, 20),
+    final_nonce=st.integers(NONCE - 1, NONCE + 1),
+    **dict.fromkeys(
+        (
+            "pool_visible",
+            "hopeless",
+            "wanted",
+            "priced_out",
+            "can_sign",
+            "can_bump",
+            "can_pay",
+            "can_cancel",
+            "outbid",
+            "cancel_asked",
+            "reachable",
+            "has_key",
+        ),
+        st.booleans(),
+    ),
+)
+AFTER = {
+    Act.SIGN: IntentState.SIGNED,
+    Act.MARK_UNKNOWN: IntentState.UNKNOWN,
+    Act.MARK_MINED: IntentState.MINED,
+    Act.MARK_UNMINED: IntentState.BROADCAST,
+    Act.CONFIRM: IntentState.CONFIRMED,
+    Act.FAIL: IntentState.FAILED,
+    Act.REPLAN: IntentState.CANCELLED,
+    Act.ABANDON: IntentState.CANCELLED,
+    Act.REOPEN: IntentState.BROADCAST,
+    Act.FINALISE: IntentState.FINAL,
+}
+ATTEMPT_AFTER = {
+    Act.SEND: AttemptState.BROADCAST,
+    Act.REBROADCAST: AttemptState.BROADCAST,
+    Act.MARK_SENT: AttemptState.BROADCAST,
+    Act.MARK_DROPPED: AttemptState.DROPPED,
+    Act.MARK_MINED: AttemptState.MINED,
+}
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(IntentState),
+    st.lists(
+        st.tuples(
+            st.sampled_from([one for one in AttemptState if one is not AttemptState.MINED]),
+            st.one_of(st.none(), st.sampled_from(SendError)),
+        ),
+        min_size=1,
+        max_size=len(HASHES),
+    ),
+    OBSERVATIONS,
+)
+def test_whatever_is_seen_the_next_step_is_a_legal_one(
+    state: IntentState, parts: list[tuple[AttemptState, SendError | None]], seen: Observation
+) -> None:
+    attempts = [
+        AttemptView(tx, NONCE, one, refusal)
+        for tx, (one, refusal) in zip(HASHES, parts, strict=False)
+    ]
+    if state is IntentState.PLANNED:
+        attempts = []
+    if state in (IntentState.MINED, IntentState.CONFIRMED, IntentState.FAILED):
+        attempts[0] = replace(attempts[0], state=AttemptState.MINED)
+    action = next_action(state, attempts, seen)
+    event(f"{state} {action.act}")
+    after = AFTER.get(action.act, state)
+    assert after is state or (state, after) in INTENT_STEPS
+    if action.act in ATTEMPT_AFTER:
+        (attempt,) = (one for one in attempts if one.hash == action.hash)
+        changed = ATTEMPT_AFTER[action.act]
+        assert changed is attempt.state or (attempt.state, changed) in ATTEMPT_STEPS
+    if action.act in (Act.BUMP, Act.CANCEL, Act.SIGN):
+        assert seen.can_bump or seen.can_cancel or seen.can_sign
+        assert state in LIVE

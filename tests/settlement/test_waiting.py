@@ -100,6 +100,23 @@ async def test_a_result_the_chain_would_skip_does_not_stand_before_another(world
     assert await world.pool.fetchval("SELECT worker FROM chain.request") == world.workers[1]
 
 
+async def test_a_request_of_a_block_after_the_head_waits_for_the_next_step(world: World) -> None:
+    """While a step is under way the tables go on; at its head the contract knows nothing of that,
+    and would make a batch with it worthless."""
+    ids = await world.submit(2)
+    await world.compute(ids)
+    head = await world.index()
+    newer = await world.submit(1)
+    await world.compute(newer)
+    settlement = world.settlement()
+    await world.index()
+    await settlement.step(head)
+    assert settlement.status.held == 0
+    assert await world.items() == {number: [None] for number in ids}
+    await world.tick(settlement, 4)
+    assert await world.items() == {number: ["settled"] for number in [*ids, *newer]}
+
+
 async def test_only_a_worker_of_ones_own_makes_the_whole_fee_revenue(world: World) -> None:
     ids = await world.submit(1)
     await world.compute(ids)

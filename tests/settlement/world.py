@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +67,13 @@ class World:
     def workers(self) -> list[Address]:
         return sorted(self.worker_keys)
 
-    def settlement(self, rpc: Any = None, pool: Any = None, **settings: Any) -> Settlement:
+    def settlement(
+        self,
+        rpc: Any = None,
+        pool: Any = None,
+        now: Callable[[], float] = time.time,
+        **settings: Any,
+    ) -> Settlement:
         chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
         return Settlement(
             rpc=rpc or self.rpc,
@@ -75,6 +82,7 @@ class World:
             signer=self.poster,
             sign_group=self.sign_group,
             settings=SettlementSettings(**chosen),
+            now=now,
         )
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:

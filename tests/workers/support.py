@@ -13,7 +13,7 @@ from indexer.database import Connection, Pool
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment, ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
-from inferd.workers import leases
+from inferd.workers import leases, length_stats
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import Completion, Job
 from inferd.workers.leases import Grant, Lease
@@ -37,11 +37,19 @@ class Scripted:
     name: str = MODEL
     prior_ms: float = 100.0
     calls: list[Job] = field(default_factory=list)
+    loaded: bool = True
+    load_ms: float = 0.0
+    unloaded: int = 0
     started: int = 0
     closed: int = 0
 
     async def start(self) -> None:
         self.started += 1
+        self.loaded = True
+
+    async def unload(self) -> None:
+        self.unloaded += 1
+        self.loaded = False
 
     async def run(self, job: Job) -> Completion:
         self.calls.append(job)
@@ -104,6 +112,14 @@ async def lease_for(
     grants = [Grant(RequestKey(job.request_id, job.commitment), worker, attempt, lease_ms)]
     (lease,) = await leases.grant_all(connection, grants)  # type: ignore[arg-type]
     return lease
+
+
+async def learn_length(
+    connection: Connection | Pool, model: ModelId, tenant: Address, tokens: int, max_tokens: int
+) -> None:
+    held = await length_stats.hold(connection, [(model, tenant)])  # type: ignore[arg-type]
+    held.add(model, tenant, tokens, max_tokens)
+    await held.store(connection)  # type: ignore[arg-type]
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:

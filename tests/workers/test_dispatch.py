@@ -178,7 +178,7 @@ async def test_a_late_result_is_dropped_where_another_worker_has_answered(pool: 
     lease = await house.serve(a_job(1), late)
     await gate.reached.wait()
     async with pool.acquire() as connection:
-        await leases.fail(connection, lease.id, "timeout: x")
+        await leases.end(connection, [(lease.id, "timeout: x")])
     await house.serve(a_job(1), quick, attempt=2)
     await until(lambda: house.dispatcher.running == 1)
     gate.opened.set()
@@ -280,7 +280,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_counted_twice(
 ) -> None:
     worker = a_worker(pool, Scripted())
     house = House(pool, worker)
-    record = service_stats.record_success
+    record = service_stats.record
     cut = 0
 
     async def commit_and_cut(connection: Connection, *rest: Any, **named: Any) -> None:
@@ -291,7 +291,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_counted_twice(
             await connection.execute("COMMIT")
             raise ConnectionResetError
 
-    monkeypatch.setattr(service_stats, "record_success", commit_and_cut)
+    monkeypatch.setattr(service_stats, "record", commit_and_cut)
     assert await house.served(a_job(1), worker) == ("done", None)
     assert len(await house.stored()) == 1
     assert await pool.fetchval("SELECT completed FROM node.service_stat") == 1

@@ -60,12 +60,13 @@ async def test_every_history_follows_the_model(
                     chosen,
                 )
             elif step == "complete":
-                assert await leases.complete(connection, chosen) is (states[chosen] == "active")
+                ended = await leases.end(connection, [(chosen, None)])
+                assert ended == {i for i in [chosen] if states[i] == "active"}
                 states[chosen] = "done" if states[chosen] == "active" else states[chosen]
             else:
                 failure = failure_text(FailureKind.FAILED, "x")
-                moved = await leases.fail(connection, chosen, failure)
-                assert moved is (states[chosen] == "active")
+                moved = await leases.end(connection, [(chosen, failure)])
+                assert moved == {i for i in [chosen] if states[i] == "active"}
                 states[chosen] = "failed" if moved else states[chosen]
         elif step in ("expire", "abandon"):
             due = [i for i in ids if states[i] == "active" and (step == "abandon" or i in overdue)]

@@ -11,7 +11,7 @@ from indexer.types import Address
 from inferd.protocol.request import model_id
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import UnknownWorker, WorkerPool
-from inferd.workers.service_stats import record_success
+from inferd.workers.service_stats import Experience, record
 from scheduler.model import WorkerView
 from tests.workers.support import MODEL, Scripted, a_job, a_worker
 
@@ -69,7 +69,8 @@ async def test_a_view_joins_registry_machine_and_experience(pool: Pool) -> None:
     async with pool.acquire() as connection:
         job = a_job()
         result = await worker.compute(job)
-        await record_success(connection, worker.address, job, result, prior_ms=100.0, at_s=0.0)
+        told = Experience(worker.address, job, result, prior_ms=100.0, at_s=0.0)
+        await record(connection, [told])
     workers.reserve(worker.address)
     busy = await view(workers, pool)
     assert busy.in_flight == 1

@@ -22,7 +22,7 @@ async def stored(pool: Pool, worker: LocalWorker, job: Job) -> SignedResult:
     lease = await lease_for(pool, job, worker.address)
     result = await worker.compute(job)
     async with pool.acquire() as connection, connection.transaction():
-        assert await results.store(connection, result, lease)
+        assert await results.store(connection, [(result, lease.id, True)])
     return result
 
 
@@ -118,7 +118,7 @@ async def test_two_runs_at_once_leave_one_digest(pool: Pool) -> None:
     assert both[0].digest != both[1].digest
     for result in both:
         async with pool.acquire() as connection, connection.transaction():
-            await results.store(connection, result, lease)
+            await results.store(connection, [(result, lease.id, True)])
     rows = await pool.fetch("SELECT digest FROM node.result")
     assert [row["digest"] for row in rows] == [both[0].digest]
     assert (await worker.compute(job)).digest == both[0].digest
@@ -132,7 +132,7 @@ async def test_stored_while_computing_wins_over_the_fresh_output(pool: Pool) -> 
 
     async def slow_and_different(job: Job) -> bytes:
         async with pool.acquire() as connection, connection.transaction():
-            await results.store(connection, first, lease)
+            await results.store(connection, [(first, lease.id, True)])
         return b"different"
 
     assert await a_worker(pool, Scripted(slow_and_different)).compute(a_job(1)) == first

@@ -14,10 +14,10 @@ from inferd.protocol.typed_data import CompactSignature
 from inferd.workers import length_stats, service_stats
 from inferd.workers.job import Job, SignedResult
 from inferd.workers.length_stats import ALL
-from inferd.workers.service_stats import Priors, estimate, output_tokens, read_all
+from inferd.workers.service_stats import Experience, Priors, estimate, output_tokens, read_all
 from scheduler.model import ServiceEstimate
 from scheduler.predict_round import p90_ms, size_of
-from tests.workers.support import MODEL, a_job
+from tests.workers.support import MODEL, a_job, learn_length
 
 WORKER, OTHER = Address(b"\x01" * 20), Address(b"\x02" * 20)
 REQUESTER, STRANGER = Address(b"\x33" * 20), Address(b"\x44" * 20)
@@ -59,17 +59,15 @@ async def answered(
     at_s: float = NOW_S,
 ) -> None:
     result = a_result(job, worker, compute_ms, {"completion_tokens": tokens})
-    await service_stats.record_success(
-        connection, worker, job, result, prior_ms=PRIOR_MS, at_s=at_s
-    )
+    told = Experience(worker, job, result, prior_ms=PRIOR_MS, at_s=at_s)
+    await service_stats.record(connection, [told])
 
 
 async def failed(
     connection: Connection, job: Job, *, waited_ms: float | None = None, worker: Address = WORKER
 ) -> None:
-    await service_stats.record_failure(
-        connection, worker, job, prior_ms=PRIOR_MS, at_s=NOW_S, waited_ms=waited_ms
-    )
+    told = Experience(worker, job, None, prior_ms=PRIOR_MS, at_s=NOW_S, waited_ms=waited_ms)
+    await service_stats.record(connection, [told])
 
 
 async def known(connection: Connection, worker: Address = WORKER) -> ServiceEstimate:
@@ -150,7 +148,7 @@ async def test_lengths_are_learnt_per_requester_and_lean_on_the_model(
 async def test_many_requesters_are_read_at_once(connection: Connection) -> None:
     async with connection.transaction():
         for number in range(3):
-            await length_stats.record(connection, MODEL_ID, Address(b"%020d" % number), 700, 0)
+            await learn_length(connection, MODEL_ID, Address(b"%020d" % number), 700, 0)
     pairs = [(MODEL_ID, Address(b"%020d" % number)) for number in range(1_200)]
     lengths = await length_stats.load(connection, [pairs[2], *pairs[3:], pairs[0]])
     means = [lengths.predict(*pairs[number], 0).mean for number in (0, 2, 1_199)]

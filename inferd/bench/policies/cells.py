@@ -33,6 +33,8 @@ class Cell:
     """Whether the target of the value is judged on it."""
     defaults: bool = True
     """Whether its settings are the daemon's own: no other is judged on anything."""
+    lengths: bool = False
+    """Whether lengths are predicted from those that were seen, not given with each request."""
 
     @property
     def name(self) -> str:
@@ -40,7 +42,7 @@ class Cell:
 
 
 def all_cells(requests: int) -> tuple[Cell, ...]:
-    """The target cells (equal workers, lengths known, loads from 0.8 to 3), then the harder ones.
+    """The target cells (equal workers, lengths given, loads from 0.8 to 3), then the harder ones.
 
     Each of the harder ones differs from load 1.5 or from load 3 in one thing. `requests` is their
     number at load 1: all worlds are of the same length.
@@ -67,6 +69,7 @@ def all_cells(requests: int) -> tuple[Cell, ...]:
     ]
     spikes = Cell(replace(middle, name="base fee spikes"), Fees.SPIKES)
     others = [
+        replace(asked("lengths learnt", Demand(load=1.5)), lengths=True),
         asked("low fees", Demand(load=1.5, fee_median_wei=LOW_FEE_WEI)),
         asked("lengths vague", Demand(load=1.5, tokens_sigma=0.5)),
         asked("three models", Demand(load=1.5, models=3)),

@@ -7,12 +7,6 @@ from typing import ClassVar
 from indexer.errors import ExitCode, OperatorError
 
 
-class BadRecording(OperatorError):
-    """A trace of requests or a series of base fees cannot be read."""
-
-    code: ClassVar[str] = "bad_recording"
-
-
 class BenchExtraMissing(OperatorError):
     """HiGHS or matplotlib is not installed."""
 

@@ -39,6 +39,8 @@ th:first-child, td:first-child {{ text-align: left; }}
 <h2>All cells</h2>
 <img src="{cells}" alt="Value of each policy relative to the bound, in every cell">
 {ratios}
+<p>"Told" has true beliefs of speeds, failures and outages at the start and learns nothing. All
+others learn on the way, as a node does.</p>
 <h2>Where the time goes</h2>
 <img src="{waits}" alt="Quantiles of queue, run and post for each policy">
 {figures}
@@ -87,8 +89,14 @@ def page(found: Mapping[str, Any]) -> str:
         ratios=_table(
             ("policy", *cells),
             (
-                (name, *(f"{policy['cells'][cell]['value_ratio']:.3f}" for cell in cells))
-                for name, policy in policies.items()
+                *(
+                    (name, *(f"{policy['cells'][cell]['value_ratio']:.3f}" for cell in cells))
+                    for name, policy in policies.items()
+                ),
+                (
+                    f"{found['default']}, told",
+                    *(f"{cell['told_value_ratio']:.3f}" for cell in found["cells"]),
+                ),
             ),
         ),
         figures=_table(
@@ -111,13 +119,14 @@ def summary(found: Mapping[str, Any]) -> str:
     ratios = ", ".join(
         f"{ours['cells'][cell['name']]['value_ratio']:.3f} at {cell['name']}" for cell in target
     )
+    others = sorted({cell["seeds"] for cell in cells if not cell["target"]} or {0})
     sizes = ", ".join(f"{cell['requests']:,}" for cell in target)
     return (
         f"Worlds of {sizes} requests,"
         f" {target[0]['seeds']} seeds"
-        f" (others {cells[-1]['seeds']}), arrivals and lengths from {found['trace']}, base fees"
-        f" from {found['base_fee']}; fees, deadlines and tenants are drawn. {found['default']}"
-        f" earns {ratios} of what one could who knew the future."
+        f" (others {' to '.join(map(str, others))}), arrivals and lengths from {found['trace']},"
+        f" base fees from {found['base_fee']}; fees, deadlines and tenants are drawn."
+        f" {found['default']} earns {ratios} of what one could who knew the future."
     )
 
 

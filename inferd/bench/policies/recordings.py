@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from inferd.bench.policies.cells import Cell, Fees
-from inferd.bench.policies.errors import BadRecording
-from scheduler.simulation.base_fee import BaseFeeSeries, draw_series, read_series
-from scheduler.simulation.trace import CONVERSATION, TraceRow, drawn, parse_azure, window
+from inferd.bench.recordings import load_series, load_trace
+from scheduler.simulation.base_fee import BaseFeeSeries, draw_series
+from scheduler.simulation.trace import CONVERSATION, TraceRow, drawn, window
 
 START_WEI = 50_000_000
 """First base fee of a drawn series: 0.05 gwei, as on mainnet in January 2026."""
 _SPIKES_PER_BLOCK = 0.05
-
-_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +56,6 @@ class Recordings:
 def load(trace: Path | None, base_fee: Path | None) -> Recordings:
     """Raises BadRecording."""
     return Recordings(
-        None if trace is None else _read(trace, parse_azure, "--trace"),
-        None if base_fee is None else _read(base_fee, read_series, "--base-fee"),
+        None if trace is None else load_trace(trace),
+        None if base_fee is None else load_series(base_fee),
     )
-
-
-def _read(path: Path, reader: Callable[[Iterable[str]], _Read], option: str) -> _Read:
-    try:
-        with path.open(newline="") as file:
-            return reader(file)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadRecording(
-            f"{path} cannot be read: {reason}",
-            help_text=f"name another file with {option}, or leave it out for drawn ones",
-        ) from None

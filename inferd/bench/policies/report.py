@@ -61,6 +61,7 @@ def report(measured: Sequence[Measured], source: Mapping[str, Any]) -> dict[str,
                 "requests": one.cell.setting.requests,
                 "load": one.cell.setting.demand.load,
                 "block_s": one.cell.setting.block_ms / 1000,
+                "told_value_ratio": fmean(each.value_ratio for each in one.told),
                 "bound_variables": one.variables,
                 "bound_constraints": one.constraints,
             }

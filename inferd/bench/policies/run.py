@@ -12,11 +12,13 @@ from multiprocessing import get_context
 from inferd.bench.policies.cells import Cell
 from inferd.bench.policies.errors import BenchExtraMissing
 from inferd.bench.policies.recordings import Recordings
-from scheduler.policies import POLICIES
-from scheduler.simulation.beliefs import Informed
+from inferd.workers.breaker import CircuitBreaker
+from scheduler.policies import DEFAULT, POLICIES, Policy
+from scheduler.simulation.beliefs import Beliefs, Informed
 from scheduler.simulation.bound import clairvoyant_bound
 from scheduler.simulation.engine import Simulation
 from scheduler.simulation.figures import Figures, figures
+from scheduler.simulation.learning import Learning
 from scheduler.simulation.scenario import draw_world
 
 
@@ -27,6 +29,8 @@ class Measured:
     cell: Cell
     seeds: int
     figures: dict[str, list[Figures]] = field(default_factory=dict)
+    told: list[Figures] = field(default_factory=list)
+    """Of the default policy with beliefs that are true at the start and never change."""
     variables: int = 0
     """Of the largest bound's programme."""
     constraints: int = 0
@@ -42,6 +46,7 @@ class _Job:
 @dataclass(frozen=True, slots=True)
 class _Done:
     figures: dict[str, Figures]
+    told: Figures
     variables: int
     constraints: int
 
@@ -53,6 +58,8 @@ def measure(
     progress: Callable[[str], None],
 ) -> list[Measured]:
     """Each cell over so many seeds; the same arguments give the same figures.
+
+    Beliefs are learnt as a node learns them, with its own circuit breakers.
 
     Raises BenchExtraMissing.
     """
@@ -67,6 +74,7 @@ def measure(
             for done in pool.map(_run, jobs):
                 for name, one in done.figures.items():
                     result.figures[name].append(one)
+                result.told.append(done.told)
                 result.variables = max(result.variables, done.variables)
                 result.constraints = max(result.constraints, done.constraints)
             measured.append(result)
@@ -82,10 +90,13 @@ def _run(job: _Job) -> _Done:
     cell = job.cell
     world = draw_world(cell.setting, job.recordings.rows, job.recordings.fees_of(cell), job.seed)
     bound = clairvoyant_bound(world)
+    sigma = cell.setting.demand.noise_sigma
+
+    def of(policy: Policy, beliefs: Beliefs) -> Figures:
+        return figures(Simulation(world, policy, beliefs).run(), bound)
+
     found = {
-        name: figures(
-            Simulation(world, policy, Informed(cell.setting.demand.noise_sigma)).run(), bound
-        )
+        name: of(policy, Learning(world, sigma, CircuitBreaker, lengths=cell.lengths))
         for name, policy in POLICIES.items()
     }
-    return _Done(found, bound.variables, bound.constraints)
+    return _Done(found, of(DEFAULT, Informed(sigma)), bound.variables, bound.constraints)

@@ -7,12 +7,6 @@ from typing import ClassVar
 from indexer.errors import ExitCode, OperatorError
 
 
-class BadSeries(OperatorError):
-    """A recorded series cannot be read."""
-
-    code: ClassVar[str] = "bad_series"
-
-
 class PlotsMissing(OperatorError):
     """The library that draws plots is not installed."""
 

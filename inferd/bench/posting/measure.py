@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, median_low
 from typing import Any
 
-from inferd.bench.posting.errors import BadSeries, PostingTargetMissed
-from scheduler.simulation.base_fee import BaseFeeSeries, draw_series, read_series
+from inferd.bench.posting.errors import PostingTargetMissed
+from scheduler.simulation.base_fee import BaseFeeSeries, draw_series
 from scheduler.simulation.posting import (
     MEASURED_GAS,
     Outcome,
@@ -23,7 +22,7 @@ from scheduler.simulation.posting import (
     price_by_age,
     simulate,
 )
-from scheduler.simulation.regime import Regime, fit_regime, read_hourly
+from scheduler.simulation.regime import Regime
 
 OURS = "inferd"
 RULES: Mapping[str, Rule] = {
@@ -69,24 +68,6 @@ class Setup:
             regime=self.regime,
             spikes_per_block=self.spikes_per_1000_blocks / 1000.0,
         )
-
-
-def load_series(path: Path) -> BaseFeeSeries:
-    """Raises BadSeries."""
-    try:
-        with path.open(newline="") as file:
-            return read_series(file)
-    except (OSError, ValueError) as error:
-        raise _bad(path, error, "--base-fee") from None
-
-
-def load_regime(path: Path) -> Regime:
-    """Raises BadSeries."""
-    try:
-        with path.open(newline="") as file:
-            return fit_regime(read_hourly(file))
-    except (OSError, ValueError) as error:
-        raise _bad(path, error, "--hourly") from None
 
 
 def measure(setup: Setup, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -218,12 +199,3 @@ def _delay_price_wei_per_s(series: BaseFeeSeries, delay_percent: float) -> int:
 
 def _mean(values: Any) -> float:
     return round(fmean(values), 4)
-
-
-def _bad(path: Path, error: Exception, option: str) -> BadSeries:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return BadSeries(
-        f"{path} cannot be used: {reason}",
-        help_text=f"`{option}` takes a CSV file with a head; docs/benchmarks/posting.md has its"
-        " columns",
-    )

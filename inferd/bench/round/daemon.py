@@ -126,7 +126,9 @@ async def _fill(pool: Pool, pending: int, models: Sequence[ModelId]) -> None:
 async def _rounds(
     pool: Pool, names: dict[bytes, str], pending: int, seconds: float, took_ms: list[float]
 ) -> None:
-    backend: Any = SimpleNamespace(prior_ms=_JOB_S * 1000)  # nobody computes
+    backend: Any = SimpleNamespace(
+        prior_ms=_JOB_S * 1000, loaded=True, load_ms=0.0
+    )  # nobody computes
     models = {ModelId(name): backend for name in names}
     crowd = WorkerPool([_BusyWorker(_address(n), models) for n in range(_WORKERS)])
 

@@ -3,18 +3,20 @@
 The laws. Models are asked for and served by Zipf's law (exponent 1). A worker serves 1 to 3 models
 on 1 to 4 slots with the memory of one of six common cards; 98 % are available, 30 % the
 operator's own, one model in ten is cold. Its time is base + per token, both log-normal, as is
-the spread of its times. A tenant (1,000 of them, Zipf) asks a model for outputs of its own
-typical length (log-normal, median 200 tokens, sigma 0.7), never above max_tokens (64 to 2,048).
-Fees are log-normal, deadlines 2 to 30 minutes away. All workers are idle: the most that a round can
-have to assign.
+the spread of its times. Its p90 is that law's times a factor, log-normal with sigma 0.3, so that no
+two are alike, and each lease that ends moves the factor as calibration does. A tenant (1,000 of
+them, Zipf) asks a model for outputs of its own typical length (log-normal, median 200 tokens, sigma
+0.7), never above max_tokens (64 to 2,048). Fees are log-normal, deadlines 2 to 30 minutes away. All
+workers are idle: the most that a round can have to assign.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, log
 from random import Random
 
+from scheduler.calibration import BOUND, LEVEL, factor, tracked
 from scheduler.model import (
     Block,
     GasModel,
@@ -95,7 +97,13 @@ class World:
     def finished(self, view: WorkerView, model: ModelId) -> WorkerView:
         """The worker after a lease on the model has ended: a slot is free, its estimate is new."""
         before = view.service[model]
-        after = replace(before, base_ms=before.base_ms * self._rng.uniform(0.97, 1.03))
+        was_late = self._rng.random() > LEVEL
+        moved = tracked(log(before.p90_factor), predicted=1.0, observed=2.0 if was_late else 0.0)
+        after = replace(
+            before,
+            base_ms=before.base_ms * self._rng.uniform(0.97, 1.03),
+            p90_factor=factor(moved),
+        )
         return replace(view, in_flight=view.in_flight - 1, service={**view.service, model: after})
 
     def _request(self, number: int) -> PendingRequest:
@@ -134,6 +142,7 @@ class World:
                 samples=50,
                 success_lower=rng.uniform(0.8, 1.0),
                 load_ms=rng.uniform(3_000, 15_000),
+                p90_factor=factor(min(max(rng.gauss(0, 0.3), -BOUND), BOUND)),
             )
             for model in sorted(served)
         }

@@ -27,8 +27,19 @@ class Backend(Protocol):
     def prior_ms(self) -> float:
         """A guess at one request's duration, used until the first one is measured."""
 
+    @property
+    def loaded(self) -> bool:
+        """Whether its model is in memory now."""
+
+    @property
+    def load_ms(self) -> float:
+        """How long loading the model took the last time; 0 before the first."""
+
     async def start(self) -> None:
-        """Loads the model. Raises OperatorError where it cannot be loaded."""
+        """Loads the model where it is not loaded. Raises OperatorError where that fails."""
+
+    async def unload(self) -> None:
+        """Frees the model; the next `start` loads it again. Not while it computes."""
 
     async def run(self, job: Job) -> Completion:
         """Raises BadInput or WorkerFailed. Cancelling it ends the computation soon after."""

@@ -10,6 +10,7 @@ import asyncio
 import importlib.util
 import os
 import secrets
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -91,6 +92,7 @@ class LlamaCppBackend:
         self._threads = ComputeThreads(name, slots)
         self._server: Any = None
         self._version = ""
+        self._load_ms = 0.0
 
     @property
     def name(self) -> str:
@@ -100,10 +102,25 @@ class LlamaCppBackend:
     def prior_ms(self) -> float:
         return 4000.0
 
+    @property
+    def loaded(self) -> bool:
+        return self._server is not None
+
+    @property
+    def load_ms(self) -> float:
+        return self._load_ms
+
     async def start(self) -> None:
         """Raises TextModelUnusable."""
         if self._server is None:
+            began_s = time.perf_counter()
             self._server, self._version = await asyncio.to_thread(self._load)
+            self._load_ms = 1000 * (time.perf_counter() - began_s)
+
+    async def unload(self) -> None:
+        last_reference, self._server = [self._server], None
+        # Dropping it joins llama.cpp's own threads, which must not hold up the loop.
+        await asyncio.to_thread(last_reference.clear)
 
     async def run(self, job: Job) -> Completion:
         server = self._server
@@ -134,9 +151,7 @@ class LlamaCppBackend:
 
     async def close(self) -> None:
         await self._threads.close()
-        last_reference, self._server = [self._server], None
-        # Dropping it joins llama.cpp's own threads, which must not hold up the loop.
-        await asyncio.to_thread(last_reference.clear)
+        await self.unload()
 
     def _load(self) -> tuple[Any, str]:
         if importlib.util.find_spec("xllamacpp") is None:

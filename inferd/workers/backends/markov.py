@@ -47,8 +47,19 @@ class MarkovBackend:
     def prior_ms(self) -> float:
         return 5.0 + 1000 * self._latency_s
 
+    @property
+    def loaded(self) -> bool:
+        return True
+
+    @property
+    def load_ms(self) -> float:
+        return 0.0
+
     async def start(self) -> None:
         """There is nothing to load."""
+
+    async def unload(self) -> None:
+        """Nor to free."""
 
     async def run(self, job: Job) -> Completion:
         text = prompt_text(job, _MAX_INPUT_BYTES)

@@ -13,6 +13,7 @@ import asyncio
 import importlib.util
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,7 @@ class WordLlamaBackend:
         self._threads = ComputeThreads(name, threads)
         self._model: Any = None
         self._version = ""
+        self._load_ms = 0.0
 
     @property
     def name(self) -> str:
@@ -51,10 +53,23 @@ class WordLlamaBackend:
     def prior_ms(self) -> float:
         return 20.0
 
+    @property
+    def loaded(self) -> bool:
+        return self._model is not None
+
+    @property
+    def load_ms(self) -> float:
+        return self._load_ms
+
     async def start(self) -> None:
         """Raises EmbeddingModelMissing."""
         if self._model is None:
+            began_s = time.perf_counter()
             self._model, self._version = await asyncio.to_thread(_load)
+            self._load_ms = 1000 * (time.perf_counter() - began_s)
+
+    async def unload(self) -> None:
+        self._model = None
 
     async def run(self, job: Job) -> Completion:
         if self._model is None:
@@ -77,7 +92,7 @@ class WordLlamaBackend:
 
     async def close(self) -> None:
         await self._threads.close()
-        self._model = None
+        await self.unload()
 
     def _embed(self, texts: list[str], stop: StopAsked) -> tuple[bytes, int]:
         rows: list[str] = []

@@ -12,28 +12,29 @@ from hypothesis import strategies as st
 
 from scheduler.model import TenantId
 from scheduler.policies import POLICIES
-from scheduler.simulation.beliefs import Informed
 from scheduler.simulation.bound import BoundError, clairvoyant_bound, least_gas_wei
-from scheduler.simulation.engine import Simulation, fails_on
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.scenario import GAS, GWEI, World, inclusive
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker, TrueService
 from scheduler.simulation.workload import START_S, Demand, SimRequest, model_id
 from tests.scheduler.make import key, worker_id
-from tests.scheduler.simulation.worlds import world, worlds
+from tests.scheduler.simulation.worlds import run, world, worlds
 
 BLOCK_MS = 1_000
+INCLUSION_S = 3
+"""What rounds of these worlds keep free for the post."""
 SERVICE = {model_id(0): TrueService(0.0, 100.0)}
 
 
 def request(number: int, fee_wei: int, tokens: int, seen: int, blocks: int) -> SimRequest:
-    """Seen in block `seen`, to be mined within so many blocks after it."""
+    """Seen in block `seen`, to be ready within so many blocks after it."""
     return SimRequest(
         key=key(number),
         tenant=TenantId(b"\x22" * 20),
         model=model_id(0),
         fee_wei=fee_wei,
         seen_at_ms=seen * BLOCK_MS,
-        deadline_s=START_S + seen + blocks,
+        deadline_s=START_S + seen + blocks + INCLUSION_S,
         max_tokens=tokens,
         context_tokens=0,
         tokens_mean=float(tokens),
@@ -55,7 +56,7 @@ def small_world(requests: tuple[SimRequest, ...], slots: tuple[int, ...]) -> Wor
         ),
         block_ms=BLOCK_MS,
         base_fees_wei=(0,) * 40,
-        rules=inclusive(base.rules, BLOCK_MS),
+        rules=inclusive(replace(base.rules, inclusion_s=INCLUSION_S), BLOCK_MS),
     )
 
 
@@ -75,7 +76,7 @@ def best_schedule_wei(one: World) -> int:
             slot = min(range(slots), key=free_ms.__getitem__)
             start_ms = max(free_ms[slot], each.seen_at_ms)
             end_ms = start_ms + each.generated_tokens * 100
-            if end_ms <= (each.deadline_s - START_S) * 1000:
+            if end_ms <= (each.deadline_s - START_S - INCLUSION_S) * 1000:
                 free_ms[slot] = end_ms
                 earned += each.fee_wei
         best = max(best, earned)
@@ -138,12 +139,35 @@ def test_outages_joining_and_failures_lower_the_bound() -> None:
 def test_the_least_gas_is_the_share_of_the_fullest_post_at_the_lowest_price() -> None:
     one = request(1, 10**15, 10, 2, 3)
     rules = replace(world(requests=1).posting, max_results=10, max_gas=10**7, priority_fee_wei=7)
-    fees = (1, 1, 1, 50, 40, 60, 1)
+    fees = (1, 1, 1, 50, 60, 60, 70, 60, 40, 1)
     here = replace(small_world((one,), (1,)), base_fees_wei=fees, posting=rules)
-    # Seen in block 2: mined in 3, 4 or 5.
+    # Seen in block 2: mined in 3 to 8.
     assert least_gas_wei(one, here) == GAS.of(1, 10) * 47 // 10
     by_gas = replace(rules, max_gas=GAS.of(1, 2))
     assert least_gas_wei(one, replace(here, posting=by_gas)) == GAS.of(1, 2) * 47 // 2
+
+
+def test_the_window_ends_where_leases_do() -> None:
+    """Two seconds of work, to be ready within two: with less time the rest is worth nothing."""
+    one = request(1, 10 * GWEI, 20, 0, 2)
+    assert clairvoyant_bound(small_world((one,), (1,))).value_wei >= 10 * GWEI
+    later = replace(one, deadline_s=one.deadline_s - 1)
+    half = clairvoyant_bound(small_world((later,), (1,)))
+    assert half.value_wei == pytest.approx(5 * GWEI, rel=1e-5)
+    # Where little is kept free, it is the last block that a result has to be there for.
+    here = small_world((replace(one, deadline_s=START_S + 2),), (1,))
+    loose = replace(here, rules=replace(here.rules, inclusion_s=0.0), block_ms=1_500)
+    assert clairvoyant_bound(loose).value_wei == pytest.approx(7.5 * GWEI, rel=1e-5)
+
+
+@settings(max_examples=25)
+@given(worlds(), st.sampled_from(sorted(POLICIES)), st.booleans())
+def test_no_valid_lease_ends_outside_of_the_window(one: World, policy: str, learns: bool) -> None:
+    outcome = run(one, policy, learns=learns)
+    for end in outcome.ends:
+        if end.computed_at_ms is not None:
+            left_ms = (end.request.deadline_s - START_S) * 1000 - end.computed_at_ms
+            assert left_ms >= int(one.rules.inclusion_s * 1000)
 
 
 def test_what_cannot_pay_for_its_gas_is_not_in_the_bound() -> None:
@@ -153,9 +177,9 @@ def test_what_cannot_pay_for_its_gas_is_not_in_the_bound() -> None:
 
 
 @settings(max_examples=25)
-@given(worlds(), st.sampled_from(sorted(POLICIES)))
-def test_no_policy_exceeds_the_bound(one: World, policy: str) -> None:
-    outcome = Simulation(one, POLICIES[policy], Informed(0.1)).run()
+@given(worlds(), st.sampled_from(sorted(POLICIES)), st.booleans())
+def test_no_policy_exceeds_the_bound(one: World, policy: str, learns: bool) -> None:
+    outcome = run(one, policy, learns=learns)
     assert outcome.value_wei <= clairvoyant_bound(one).value_wei
 
 

@@ -14,7 +14,8 @@ from scheduler.model import Reason
 from scheduler.policies import POLICIES, Floats, OrderView, Policy
 from scheduler.policies.value import Value
 from scheduler.simulation.beliefs import Informed
-from scheduler.simulation.engine import ROUND_GAP_MS, Simulation, fails_on
+from scheduler.simulation.engine import ROUND_GAP_MS, Simulation
+from scheduler.simulation.leases import fails_on
 from scheduler.simulation.outcome import End
 from scheduler.simulation.scenario import GWEI, World
 from scheduler.simulation.workers import NEVER_MS, POOLS, SEGMENT_MS, Conduct, TrueService
@@ -23,9 +24,9 @@ from tests.scheduler.simulation.worlds import run, world, worlds
 
 
 @settings(max_examples=25)
-@given(worlds(), st.sampled_from(sorted(POLICIES)))
-def test_every_request_ends_once_and_money_balances(one: World, policy: str) -> None:
-    outcome = run(one, policy)
+@given(worlds(), st.sampled_from(sorted(POLICIES)), st.booleans())
+def test_every_request_ends_once_and_money_balances(one: World, policy: str, learns: bool) -> None:
+    outcome = run(one, policy, learns=learns)
     assert [end.request for end in outcome.ends] == list(one.requests)
     assert sum(outcome.counts().values()) == len(one.requests)
     paid_wei = sum(request.fee_wei for request in one.requests)
@@ -44,9 +45,11 @@ def test_every_request_ends_once_and_money_balances(one: World, policy: str) -> 
 
 
 @settings(max_examples=25)
-@given(worlds(), st.sampled_from(sorted(POLICIES)))
-def test_times_are_in_order_and_nothing_is_delivered_late(one: World, policy: str) -> None:
-    outcome = run(one, policy)
+@given(worlds(), st.sampled_from(sorted(POLICIES)), st.booleans())
+def test_times_are_in_order_and_nothing_is_delivered_late(
+    one: World, policy: str, learns: bool
+) -> None:
+    outcome = run(one, policy, learns=learns)
     assert outcome.negative_slack == 0
     assert End.LATE not in outcome.counts()
     workers = {worker.id: worker for worker in one.workers}
@@ -65,9 +68,9 @@ def test_times_are_in_order_and_nothing_is_delivered_late(one: World, policy: st
 
 
 @settings(max_examples=25)
-@given(worlds(), st.sampled_from(sorted(POLICIES)))
-def test_no_worker_runs_more_than_its_slots(one: World, policy: str) -> None:
-    outcome = run(one, policy)
+@given(worlds(), st.sampled_from(sorted(POLICIES)), st.booleans())
+def test_no_worker_runs_more_than_its_slots(one: World, policy: str, learns: bool) -> None:
+    outcome = run(one, policy, learns=learns)
     changes: dict[bytes, list[tuple[int, int]]] = {worker.id: [] for worker in one.workers}
     for end in outcome.delivered:
         assert end.worker is not None

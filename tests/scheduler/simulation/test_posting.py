@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scheduler.gas import next_base_fee
 from scheduler.model import GasModel
 from scheduler.simulation.base_fee import BaseFeeSeries, draw_series
 from scheduler.simulation.clairvoyant import least_cost_wei
@@ -178,3 +179,20 @@ def test_ours_is_near_to_the_clairvoyant_on_drawn_series(rate, deadline):
         ]
     assert np.mean(ours) <= 1.12
     assert np.mean(ours) < np.mean(simple)
+
+
+def test_what_comes_late_in_a_spike_waits_for_its_end():
+    """Nine full blocks make gas 2.9 times as dear. To post by the delay alone costs 1.66 times."""
+    limit, fees, used = 60_000_000, [10**9], []
+    for step in range(230):
+        calm = 0.25 if fees[-1] > 10**9 else 0.5
+        share = 1.0 if 120 <= step < 129 else calm
+        used.append(int(limit * share))
+        fees.append(next_base_fee(fees[-1], used[-1], limit))
+    series = BaseFeeSeries(tuple(fees[:-1]), tuple(used), (limit,) * len(used), INTERVAL_S)
+    arrivals = np.zeros(len(used) - 1, dtype=np.int64)
+    arrivals[126:145] = 1
+    world = World(series, arrivals, 25, round(60_000 * 10**9 / 100 / INTERVAL_S))
+    ours = simulate(world, as_daemon, hard_deadline=False)
+    assert ours.missed == 0
+    assert ours.cost_wei <= 1.5 * clairvoyant_wei(world)

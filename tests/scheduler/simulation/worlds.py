@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from inferd.workers.breaker import CircuitBreaker
 from scheduler.policies import POLICIES
 from scheduler.simulation.beliefs import Informed
 from scheduler.simulation.engine import Simulation
+from scheduler.simulation.learning import Learning
 from scheduler.simulation.outcome import Outcome
 from scheduler.simulation.scenario import GWEI, Setting, World, draw_world
 from scheduler.simulation.trace import CONVERSATION, TraceRow, drawn
@@ -32,8 +34,14 @@ def world(seed: int = 1, **changes: object) -> World:
     return draw_world(replace(setting, **changes), rows, fees, seed)  # type: ignore[arg-type]
 
 
-def run(one: World, policy: str = "value") -> Outcome:
-    return Simulation(one, POLICIES[policy], Informed(0.1)).run()
+def run(one: World, policy: str = "value", *, learns: bool = False) -> Outcome:
+    beliefs = learning(one) if learns else Informed(0.1)
+    return Simulation(one, POLICIES[policy], beliefs).run()
+
+
+def learning(one: World, *, lengths: bool = False) -> Learning:
+    """Beliefs as a node has them, with its own circuit breakers."""
+    return Learning(one, 0.1, CircuitBreaker, lengths=lengths)
 
 
 @st.composite

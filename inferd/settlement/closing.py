@@ -1,0 +1,130 @@
+"""Ends an intent: what became of its items, by the receipt of the transaction that was mined."""
+
+from __future__ import annotations
+
+import structlog
+
+from indexer.rpc import Receipt
+from indexer.types import Address, Contracts
+from inferd.settlement.chain import ChainRpc, Sight
+from inferd.settlement.diagnosis import diagnose
+from inferd.settlement.launch import gas_cap
+from inferd.settlement.outbox import ItemKey, Outbox
+from inferd.settlement.receipts import (
+    CANCELLED_BY_OPERATOR,
+    NOT_WANTED,
+    OUT_OF_GAS,
+    PRICED_OUT,
+    REFUSED,
+    REVERTED,
+    SETTLED,
+    item_outcomes,
+    posted_groups,
+    ran_out_of_gas,
+)
+from inferd.settlement.records import Intent
+from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.state import IntentState
+
+_log = structlog.get_logger("settlement")
+
+
+class Closer:
+    def __init__(
+        self,
+        rpc: ChainRpc,
+        outbox: Outbox,
+        contracts: Contracts,
+        settings: SettlementSettings,
+        status: SettlementStatus,
+        address: Address,
+    ) -> None:
+        self._rpc = rpc
+        self._outbox = outbox
+        self._contracts = contracts
+        self._settings = settings
+        self._status = status
+        self._address = address
+
+    async def close_mined(
+        self, intent: Intent, receipt: Receipt, sight: Sight, *, wanted: bool
+    ) -> None:
+        """Its transaction is deep enough. Raises RPC_TROUBLE."""
+        mined = intent.attempt(receipt.tx_hash)
+        gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
+        self._status.gas_spent_wei += gas_wei + mined.data_fee_wei
+        if not intent.has_effect(mined):
+            outcome = _why_without_effect(intent, wanted=wanted)
+            outcomes = intent.all_items(REFUSED) if outcome == REFUSED else {}
+            await self.close(intent, IntentState.CANCELLED, outcome, outcomes, receipt)
+            return
+        if not receipt.succeeded:
+            self._status.failed_transactions += 1
+            # With all the gas there may be, more of it is no answer: the items go apart instead.
+            higher = mined.gas_limit < gas_cap(self._settings.max_gas, sight)
+            gas_was_why = higher and ran_out_of_gas(receipt.gas_used, mined.gas_limit)
+            outcome = OUT_OF_GAS if gas_was_why else REVERTED
+            why = await diagnose(self._rpc, self._address, intent, mined, receipt)
+            await self.close(
+                intent,
+                IntentState.FAILED,
+                outcome,
+                intent.all_items(outcome),
+                receipt,
+                diagnosis=why,
+            )
+            return
+        self._status.confirmed_transactions += 1
+        outcomes = item_outcomes(intent, receipt.logs, self._contracts)
+        groups = None
+        if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
+            groups = len(posted_groups(intent.calldata))
+        await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
+
+    async def close(
+        self,
+        intent: Intent,
+        state: IntentState,
+        outcome: str,
+        outcomes: dict[ItemKey, str],
+        receipt: Receipt | None = None,
+        *,
+        groups: int | None = None,
+        diagnosis: str | None = None,
+    ) -> None:
+        """Records the end, and counts it."""
+        given_up = await self._outbox.close(
+            intent,
+            state,
+            outcome,
+            outcomes,
+            max_failures=self._settings.max_item_failures,
+            receipt=receipt,
+            groups=groups,
+            diagnosis=diagnosis,
+        )
+        self._status.abandoned += given_up
+        for item_outcome in outcomes.values():
+            self._status.count(item_outcome)
+        _log.info(
+            "closed",
+            intent_id=intent.id,
+            nonce=intent.nonce,
+            state=state.value,
+            outcome=outcome,
+            diagnosis=diagnosis,
+            tx_hash="0x" + receipt.tx_hash.hex() if receipt is not None else None,
+            gas_used=receipt.gas_used if receipt is not None else None,
+            given_up=given_up,
+            trace_ids=intent.trace_ids,
+        )
+
+
+def _why_without_effect(intent: Intent, *, wanted: bool) -> str:
+    if intent.cancel_asked:
+        return CANCELLED_BY_OPERATOR
+    if not wanted:
+        return NOT_WANTED
+    refusals = [attempt.refusal for attempt in intent.attempts]
+    refused = any(one is not None and one.may_never_pass for one in refusals)
+    return REFUSED if refused else PRICED_OUT

@@ -1,0 +1,126 @@
+"""What a late transaction offers: never beyond caps and budgets, and not beyond its worth unless
+that is the smaller loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferd.settlement.bidding import (
+    URGENT_BLOCKS,
+    Bid,
+    Work,
+    bid,
+    blocks_until,
+    patience_blocks,
+    urgent_tip,
+)
+from inferd.settlement.fees import FeeCaps, Fees, Market
+
+GWEI = 10**9
+CAPS = FeeCaps(200 * GWEI, 10 * GWEI)
+PREVIOUS = Fees(3 * GWEI, GWEI)
+CALM = Market(GWEI, GWEI)
+SPIKE = Market(40 * GWEI, GWEI)
+POST = Work(gas_limit=200_000, worth_wei=20 * GWEI, blocks_left=100, noop_gas=25_200)
+
+prices = st.integers(0, 500 * GWEI)
+works = st.builds(
+    Work,
+    gas_limit=st.integers(21_000, 16_777_216),
+    worth_wei=st.one_of(st.none(), prices),
+    blocks_left=st.one_of(st.none(), st.integers(0, 300)),
+    in_the_way=st.booleans(),
+    noop_gas=st.one_of(st.none(), st.integers(21_000, 100_000)),
+)
+caps_values = st.builds(FeeCaps, st.integers(1, 300 * GWEI), st.integers(1, 20 * GWEI))
+budgets = st.one_of(st.none(), st.integers(0, 10**18))
+
+
+@given(
+    st.builds(Fees, prices, prices), st.builds(Market, prices, prices), caps_values, works, budgets
+)
+def test_bid__any__within_caps_and_budget_and_dearer_on_both_fields(
+    previous: Fees, market: Market, caps: FeeCaps, work: Work, most_wei: int | None
+) -> None:
+    offered = bid(previous, market, caps, work, most_wei)
+    assert offered.raised is None or offered.noop is None or work.in_the_way
+    for fees, gas in ((offered.raised, work.gas_limit), (offered.noop, work.noop_gas)):
+        if fees is None:
+            continue
+        assert gas is not None
+        assert fees.max_fee_wei <= caps.max_fee_wei
+        assert fees.priority_fee_wei <= caps.max_priority_fee_wei
+        assert 8 * fees.max_fee_wei >= 9 * previous.max_fee_wei
+        assert 8 * fees.priority_fee_wei >= 9 * previous.priority_fee_wei
+        assert fees.max_fee_wei >= market.base_fee_wei + fees.priority_fee_wei
+        if most_wei is not None:
+            assert fees.max_fee_wei * gas <= most_wei
+    if work.worth_wei is not None and not work.in_the_way:
+        assert offered.noop is None
+        assert offered.raised is None or offered.raised.max_fee_wei <= work.worth_wei
+
+
+@given(st.builds(Market, prices, prices), caps_values, works)
+def test_urgent_tip__nearer__never_less(market: Market, caps: FeeCaps, work: Work) -> None:
+    tips = [
+        urgent_tip(market, caps, replace(work, blocks_left=left))
+        for left in range(URGENT_BLOCKS + 2, -1, -1)
+    ]
+    assert tips == sorted(tips)
+    assert tips[0] == tips[1] == urgent_tip(market, caps, replace(work, blocks_left=None))
+    assert tips[-1] <= caps.max_priority_fee_wei
+
+
+def test_urgent_tip__last_block__all_that_the_work_is_worth() -> None:
+    worth = replace(POST, worth_wei=8 * GWEI)
+    assert urgent_tip(CALM, CAPS, replace(worth, blocks_left=0)) == 7 * GWEI
+    assert urgent_tip(CALM, CAPS, replace(worth, blocks_left=4)) == GWEI + 6 * GWEI // 4
+    assert urgent_tip(CALM, CAPS, replace(worth, blocks_left=None)) == GWEI
+
+
+def test_bid__in_a_spike__waits_where_it_is_in_nobodys_way() -> None:
+    assert bid(PREVIOUS, SPIKE, CAPS, POST) == Bid()
+    assert bid(PREVIOUS, CALM, CAPS, POST).raised is not None
+
+
+def test_bid__in_a_spike_and_in_the_way__the_smaller_loss() -> None:
+    in_the_way = replace(POST, in_the_way=True)
+    offered = bid(PREVIOUS, SPIKE, CAPS, in_the_way)
+    assert offered.raised is None
+    assert offered.noop is not None
+    # Two gwei a gas are lost by the work, and 42 by a transaction with an eighth of its gas.
+    nearly_worth = replace(in_the_way, worth_wei=39 * GWEI)
+    offered = bid(PREVIOUS, SPIKE, CAPS, nearly_worth)
+    assert offered.noop is None
+    assert offered.raised is not None
+    unwanted = replace(in_the_way, worth_wei=0)
+    assert bid(PREVIOUS, CALM, CAPS, unwanted).noop is not None
+    no_noop = replace(in_the_way, noop_gas=None)
+    assert bid(PREVIOUS, SPIKE, CAPS, no_noop).raised is not None
+
+
+def test_bid__without_a_budget_for_it__neither() -> None:
+    in_the_way = replace(POST, in_the_way=True)
+    assert bid(PREVIOUS, SPIKE, CAPS, in_the_way, 10**12) == Bid()
+
+
+def test_patience__shorter_as_the_deadline_nears() -> None:
+    assert [patience_blocks(3, left) for left in (None, 100, 12, 8, 4, 1, 0)] == [
+        3,
+        3,
+        3,
+        2,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_blocks_until__as_many_as_fit() -> None:
+    assert blocks_until(130, 100, 12.0) == 2
+    assert blocks_until(90, 100, 12.0) == 0
+    assert blocks_until(None, 100, 12.0) is None
+    assert blocks_until(130, 100, 0.0) is None

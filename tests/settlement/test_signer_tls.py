@@ -1,0 +1,113 @@
+"""A signer that asks for a certificate, and one that shows its own."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+from eth_utils.address import to_checksum_address
+from pydantic import SecretStr, ValidationError
+
+from inferd.chain.keys import BadKey, KeySource, signer_tls
+from inferd.node.poster import opened_poster
+from inferd.settlement.keys import SignerTrouble
+from tests.settlement.signer_server import SignerServer, signer_server
+
+ACCOUNT = Account.from_key(b"\x42" * 32)
+FILES = Path(__file__).parent / "tls"
+"""An authority, a server's and a client's certificate by it; valid for a hundred years."""
+CA, CLIENT, CLIENT_KEY = FILES / "ca.pem", FILES / "client.pem", FILES / "client.key"
+ASKED: dict[str, Any] = {
+    "chainId": 31337,
+    "nonce": 3,
+    "to": to_checksum_address(b"\x01" * 20),
+    "value": 0,
+    "data": b"\x01\x02",
+    "gas": 90_000,
+    "maxFeePerGas": 5_000,
+    "maxPriorityFeePerGas": 1_000,
+}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SignerServer]:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=CA)
+    tls.load_cert_chain(FILES / "server.pem", FILES / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    async with signer_server(ACCOUNT, tls) as running:
+        yield running
+
+
+def source(server: SignerServer, **files: Path) -> KeySource:
+    return KeySource(remote_signer_url=SecretStr(server.url), address=ACCOUNT.address, **files)
+
+
+async def test_signs_for_who_shows_the_certificate(server: SignerServer) -> None:
+    known = source(
+        server, signer_certificate=CLIENT, signer_certificate_key=CLIENT_KEY, signer_ca=CA
+    )
+    async with opened_poster(known, 31337) as signer:
+        assert (await signer.sign(ASKED)).raw == bytes(
+            ACCOUNT.sign_transaction(ASKED | {"type": 2}).raw_transaction
+        )
+    assert server.signatures() == 1
+
+
+async def test_signs_for_nobody_else(server: SignerServer) -> None:
+    async with opened_poster(source(server, signer_ca=CA), 31337) as signer:
+        with pytest.raises(SignerTrouble):
+            await signer.sign(ASKED)
+    assert server.asked == []
+
+
+async def test_a_signer_that_nobody_vouches_for_is_not_asked(server: SignerServer) -> None:
+    shown = source(server, signer_certificate=CLIENT, signer_certificate_key=CLIENT_KEY)
+    async with opened_poster(shown, 31337) as signer:
+        with pytest.raises(SignerTrouble, match="its certificate is not trusted"):
+            await signer.sign(ASKED)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "client_encrypted.key"},
+        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "server.key"},
+        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "none.key"},
+        {"signer_ca": CLIENT_KEY},
+    ],
+)
+def test_files_that_cannot_be_used_are_told(files: dict[str, Path]) -> None:
+    key = KeySource(
+        remote_signer_url=SecretStr("https://127.0.0.1:1/secret"), address=ACCOUNT.address, **files
+    )
+    with pytest.raises(BadKey, match="certificates") as caught:
+        signer_tls(key)
+    said = caught.value.message + caught.value.help_text
+    assert all(str(file) in said for file in files.values())
+    assert "BEGIN" not in said
+    assert "/secret" not in said
+
+
+def test_without_files_the_system_says_whom_to_believe() -> None:
+    key = KeySource(remote_signer_url=SecretStr("https://127.0.0.1:1"), address=ACCOUNT.address)
+    assert signer_tls(key) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"signer_certificate": CLIENT},
+        {"signer_certificate_key": CLIENT_KEY},
+        {"signer_ca": CA, "remote_signer_url": "http://127.0.0.1:1"},
+        {"signer_ca": CA, "remote_signer_url": None, "address": None, "dev_account": 1},
+    ],
+)
+def test_files_go_together_and_with_https(fields: dict[str, Any]) -> None:
+    usual = {"remote_signer_url": "https://127.0.0.1:1", "address": ACCOUNT.address}
+    with pytest.raises(ValidationError):
+        KeySource(**(usual | fields))

@@ -20,6 +20,8 @@ def least_p90(
     `seats` are among all.
     """
     found = np.full((2, len(asked)), np.inf)
+    if not len(asked):
+        return found[0], found[1]
     every = workers.all_seats
     kinds, models, needed_mb = cells.kind(asked), model[asked], cells.needed_mb[asked]
     tokens = tokens_of(kinds)

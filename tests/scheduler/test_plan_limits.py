@@ -21,7 +21,7 @@ from scheduler.planner import Changes, Planner
 from scheduler.policies import DEFAULT, POLICIES
 from scheduler.policies.orders import Fifo
 from scheduler.quota import cost_tokens, level
-from tests.scheduler.make import NOW_S, request, service, snapshot, snapshots, worker
+from tests.scheduler.make import NOW_S, model, request, service, snapshot, snapshots, worker
 
 TENANTS = tuple(TenantId(bytes([number]) * 20) for number in range(1, 4))
 RULES = Rules(poster_bps=1_000, expected_batch=8)
@@ -298,6 +298,16 @@ def test_a_rich_request_waits_for_a_trusted_worker_and_a_cheap_one_goes_by() -> 
     proven = worker(2, slots=1, service={rich.model: service(900.0)})
     result = plan(snapshot((rich, cheap), (beginner, proven), rules=rules))
     assert {d.key.id: d.worker for d in result.assigned} == {1: proven.id, 2: beginner.id}
+
+
+def test_whoever_is_on_probation_may_serve_a_model_that_nobody_asks_for() -> None:
+    beginner = worker(
+        1, owned=False, slots=2, service={model(2): service(success_lower=0.1)}, stake_wei=10**18
+    )
+    busy = worker(2, in_flight=1)
+    rules = under(Limits(probation=Probation(0.9, 3)))
+    result = plan(snapshot((request(),), (beginner, busy), rules=rules))
+    assert [d.reason for d in result.kept] == [Reason.NO_FREE_SLOT]
 
 
 class Fails(Fifo):

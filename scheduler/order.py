@@ -14,6 +14,9 @@ from scheduler.pending import PendingTable
 from scheduler.policies.aging import bands_of_age
 from scheduler.policies.protocol import OrderView, Policy
 
+_EXACT = 2.0**53
+"""Whole numbers below it are exact as floats."""
+
 
 class InvalidScores(ValueError):
     """A policy returned something else than one finite number a request."""
@@ -92,8 +95,17 @@ def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Floats]:
         ordered = rows[stable_order(-theirs)]
         place[ordered] = places(np.arange(len(rows)), arm[rows], split.shares, begin)
         age[ordered] = np.minimum.accumulate(bands[ordered])
-    # By age, then by place: both are whole numbers, so one key of both is exact.
-    return scores, place - age * (place.max(initial=0.0) + 1.0)
+    return scores, oldest_first(age, place)
+
+
+def oldest_first(age: Floats, place: Floats) -> Floats:
+    """A key for each request by falling age, then by rising place; whole numbers of at least 0."""
+    span = place.max(initial=0.0) + 1.0
+    if (age.max(initial=0.0) + 1.0) * span < _EXACT:
+        return place - age * span
+    keys = np.empty(len(age))
+    keys[np.lexsort((place, -age))] = np.arange(len(age))
+    return keys
 
 
 def stable_order(keys: Floats) -> Ints:

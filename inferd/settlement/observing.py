@@ -28,6 +28,8 @@ class Evidence:
     receipts: dict[bytes, Receipt] = field(default_factory=dict)
     """In canonical blocks at or below the head."""
     known: set[bytes] = field(default_factory=set)
+    ahead: set[bytes] = field(default_factory=set)
+    """With a receipt in a block above the head."""
     proven: frozenset[bytes] = frozenset()
     """Hashes that indexed events name, where the endpoint shows nothing of a spent nonce."""
     wanted: bool = False
@@ -89,6 +91,8 @@ class Observer:
                 )
                 if receipt.block_hash == canonical:
                     found.receipts[attempt.hash] = receipt
+                elif receipt.block_number > sight.head.number:
+                    found.ahead.add(attempt.hash)
             elif await self._rpc.transaction_exists(attempt.hash):
                 found.known.add(attempt.hash)
         if not found.known and intent.nonce is not None and intent.nonce < sight.chain_nonce:
@@ -173,6 +177,7 @@ class Observer:
                 for tx_hash, receipt in found.receipts.items()
             },
             known=frozenset(found.known),
+            ahead=frozenset(found.ahead),
             proven=found.proven,
             pool_visible=self._settings.pool_visible,
             taken=frozenset()
@@ -204,7 +209,7 @@ class Observer:
         return intent.break_even_wei
 
     def _may_need_noop(self, intent: Intent, found: Evidence, sight: Sight) -> bool:
-        if not intent.attempts or found.receipts:
+        if not intent.attempts or found.receipts or found.ahead:
             return False
         newest = intent.attempts[-1]
         priced_out = (

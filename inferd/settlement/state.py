@@ -171,6 +171,8 @@ class Observation:
     receipts: Mapping[bytes, ReceiptView] = field(default_factory=dict)
     known: frozenset[bytes] = frozenset()
     """Hashes the endpoint still knows, mined or pooled."""
+    ahead: frozenset[bytes] = frozenset()
+    """Hashes with a receipt in a block above the head: mined, unless a reorganisation comes."""
     proven: frozenset[bytes] = frozenset()
     """Hashes that indexed events name: they are in canonical blocks, whatever an endpoint shows."""
     pool_visible: bool = True
@@ -283,6 +285,8 @@ def _unmined(state: IntentState, attempts: Sequence[AttemptView], seen: Observat
     untaken = state in _UNTAKEN
     if pooled and (untaken or newest.state in _NOT_IN_A_POOL):
         return Action(Act.MARK_SENT, newest.hash)
+    if any(attempt.hash in seen.ahead for attempt in attempts):
+        return Action(Act.WAIT)  # What is signed or sent for its nonce now comes too late.
     if not seen.has_key and _is_lost(newest, pooled, seen):
         return Action(Act.ABANDON)
     never_taken = untaken and not any_known

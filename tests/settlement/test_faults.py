@@ -79,6 +79,25 @@ async def test_nonce_too_low_for_our_own_mined_transaction(world: World) -> None
     await _assert_settled_by_one_transaction(world, request_id)
 
 
+async def test_what_is_mined_above_the_head_is_not_replaced(world: World) -> None:
+    request_id = await _one_ready(world)
+    settlement = world.settlement(resend_after_blocks=1)
+    await settlement.step(await world.index())
+    (attempt,) = await world.attempts()
+    tx_hash = "0x" + attempt["hash"].hex()
+    await world.rpc.request("anvil_dropTransaction", [tx_hash])
+    head = await world.mine()
+    await world.rpc.send_raw_transaction(attempt["raw"])
+    await world.rpc.request("anvil_mine", [1])
+    # Overdue at the head that is known; the block after it has it.
+    await settlement.step(head)
+    assert len(await world.attempts()) == 1
+    assert settlement.status.last_error is None
+    await world.index()
+    await world.tick(settlement, 2)
+    await _assert_settled_by_one_transaction(world, request_id)
+
+
 async def test_receipt_null_then_present(world: World) -> None:
     request_id = await _one_ready(world)
     rpc = ScriptedRpc(world.rpc)

@@ -68,12 +68,14 @@ class Model:
     """Whether a node that answers in words of no table has taken the bytes all the same."""
     in_the_way: bool = False
     cancel_asked: bool = False
+    behind: int = 0
+    """How many blocks the node has not indexed yet, though its endpoint shows them."""
     closed_as: IntentState | None = None
     """The state before it was final."""
 
     @property
     def head(self) -> int:
-        return len(self.chain) - 1
+        return max(len(self.chain) - 1 - self.behind, 0)
 
     @property
     def newest(self) -> bytes:
@@ -99,7 +101,8 @@ class Model:
         closed_by_one = self.state in CLOSED and AttemptState.MINED in {
             attempt.state for attempt in self.attempts
         }
-        receipts = mined if self.sees_mined or closed_by_one else {}
+        shown = mined if self.sees_mined or closed_by_one else {}
+        receipts = {tx: one for tx, one in shown.items() if one.block_number <= self.head}
         newest = self.attempts[-1].hash if self.attempts else b""
         return Observation(
             head_number=self.head,
@@ -107,9 +110,14 @@ class Model:
             chain_nonce=self.nonce_at(self.head),
             settled_nonce=self.nonce_at(self.head - K + 1),
             receipts=receipts,
-            known=frozenset(receipts) | frozenset(self.pool if self.visible else ()),
+            ahead=frozenset(shown) - frozenset(receipts),
+            known=frozenset(shown) | frozenset(self.pool if self.visible else ()),
             taken=frozenset(() if self.visible else self.taken),
-            proven=frozenset(set(mined) - self.noops if self.logs_tell else ()),
+            proven=frozenset(
+                {tx for tx in set(mined) - self.noops if mined[tx].block_number <= self.head}
+                if self.logs_tell
+                else ()
+            ),
             pool_visible=self.visible,
             final_number=self.head - FINAL,
             final_nonce=self.nonce_at(max(self.head - FINAL, 0)),
@@ -171,6 +179,7 @@ class Model:
             assert not ours
         if action.act in (Act.BUMP, Act.SEND, Act.REBROADCAST, Act.CANCEL, Act.ABANDON):
             assert not ours, "nothing is sent for what is mined"
+            assert not seen.ahead, "nor for what is mined above the head"
         if action.act in (Act.SEND, Act.REBROADCAST):
             assert action.hash not in self.refused, "once per block is enough"
         if action.act is Act.BUMP:
@@ -239,7 +248,7 @@ class Model:
 
     def _send(self, tx: bytes) -> None:
         answer = self.answers.pop(0) if self.answers else None
-        if self.nonce_at(self.head) > NONCE:
+        if self.nonce_at(len(self.chain) - 1) > NONCE:
             answer = SendError.NONCE_TOO_LOW
         self.taken.discard(tx)
         if answer is not None:
@@ -295,6 +304,7 @@ EVENTS = st.lists(
     st.one_of(
         st.sampled_from(["pool", "any", "foreign", "empty", "evict", "step", "step", "lose_key"]),
         st.tuples(st.just("reorg"), st.integers(1, 4)),
+        st.tuples(st.just("behind"), st.integers(0, 2)),
         st.tuples(st.just("answer"), st.sampled_from([*SendError])),
         st.tuples(st.just("funded"), st.booleans()),
         st.tuples(st.just("raisable"), st.booleans()),
@@ -318,6 +328,9 @@ def _happen(model: Model, happening: object) -> None:
             model.step()
         case "lose_key":
             model.has_key = False
+        case ("behind", int(blocks)):
+            model.behind = blocks
+            model.new_block()
         case ("reorg", int(depth)):
             model.reorg(depth)
         case ("answer", SendError() as refusal):
@@ -338,6 +351,7 @@ def _happen(model: Model, happening: object) -> None:
 @example([*REFUSED_FOR_GOOD, "step", ("wanted", False)], False, True, True)
 @example(["step", "evict", "step", "evict", "empty"], False, False, False)
 @example(["step", ("sees_mined", False), "pool", "step", "empty", "step"], False, True, True)
+@example(["step", "empty", ("behind", 1), "pool", "step"], False, True, True)
 @example(["step", ("takes_in_silence", True), "evict", "step", "step"], False, True, True)
 @example(["step", "foreign", "empty", "step", ("reorg", 3), "step"], False, True, True)
 def test_any_history_is_followed_safely_and_to_an_end(
@@ -349,6 +363,7 @@ def test_any_history_is_followed_safely_and_to_an_end(
     assert len({attempt.nonce for attempt in model.attempts}) <= 1
     # From now on the endpoint behaves: it must come to an end, and the right one.
     model.funded = model.sees_mined = model.logs_tell = True
+    model.behind = 0
     model.answers.clear()
     for _ in range(12 + FINAL):
         model.step()

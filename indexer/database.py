@@ -30,6 +30,16 @@ AWAY = (
 CONNECTION_LOST = (*AWAY, asyncpg.InterfaceError, OSError)
 """What asyncpg raises when the server goes away, in mid-query or between queries."""
 
+
+def is_unstorable(error: BaseException) -> bool:
+    """Whether a value is to blame and no connection, by asyncpg's word or the server's.
+
+    asyncpg's own DataError is an InterfaceError, as what it says of a closed connection is.
+    """
+    by_client = isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+    return by_client or isinstance(error, asyncpg.DataError)
+
+
 BLOCK_CHANNEL = "inferd_block"
 """NOTIFY channel: a block's rows were committed. The payload is its number."""
 

@@ -6,9 +6,10 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from indexer.database import CONNECTION_LOST, Fence, Pool
+from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
 from inferd.workers import endings
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.grouping import Grouped
@@ -33,7 +34,7 @@ class Dispatcher:
     with the leases that end while the one before is being written.
 
     A computed result is written as long as the request's deadline has not passed, also when the
-    database is away meanwhile or the lease has ended.
+    database is away meanwhile or the lease has ended. One that no database takes is a failure.
     """
 
     def __init__(
@@ -135,7 +136,15 @@ class Dispatcher:
         self._pool.record(ending.lease.worker, success=True)
         try:
             written = await self._write(ending, until_s, log)
-        except CONNECTION_LOST as error:
+        except Exception as error:
+            if is_unstorable(error):
+                # Its text may quote the output.
+                failure = Failure(FailureKind.FAILED, "its result cannot be stored")
+                ending = replace(ending, outcome=failure)
+                await self._write_failure(ending, failure, until_s, log)
+                return
+            if not isinstance(error, CONNECTION_LOST):
+                raise
             log.error("result_lost", error=type(error).__name__)
             return
         log.info(

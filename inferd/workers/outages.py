@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from indexer.database import CONNECTION_LOST
+from indexer.database import CONNECTION_LOST, is_unstorable
 
 _T = TypeVar("_T")
 
@@ -23,14 +23,16 @@ async def through_outages(
 
     `once` is one transaction at most and must bear to be repeated: a commit whose answer was
     lost counts as not done. `log` is a structlog logger. Raises what is in CONNECTION_LOST after
-    `until_s`, in seconds of `time.monotonic`; without it, it goes on until it is cancelled.
+    `until_s`, in seconds of `time.monotonic`; without it, it goes on until it is cancelled. What
+    `is_unstorable` is raised at once: no database takes it later.
     """
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
             return await once()
         except CONNECTION_LOST as error:
-            if until_s is not None and time.monotonic() + pause_s > until_s:
+            too_late = until_s is not None and time.monotonic() + pause_s > until_s
+            if too_late or is_unstorable(error):
                 raise
             log.warning("database_away", error=type(error).__name__, retry_in_s=round(pause_s, 2))
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -198,6 +199,50 @@ async def test_a_result_that_cannot_be_written_spoils_no_other(pool: Pool) -> No
     assert [row["request_id"] for row in stored] == [n for n in range(1, 11) if n != 5]
     with pytest.raises(Exception, match="check constraint"):
         await dispatcher.watch()
+
+
+@pytest.mark.parametrize(
+    ("media_type", "compute_ms"),
+    [
+        pytest.param("text/plain", 2**80, id="asyncpg refuses it"),
+        pytest.param("text/\ud800", 7, id="asyncpg cannot encode it"),
+        pytest.param("text/\x00", 7, id="the server refuses it"),
+    ],
+)
+async def test_a_result_that_no_database_takes_fails_its_lease_at_once(
+    pool: Pool, media_type: str, compute_ms: int
+) -> None:
+    """It is not retried as if the database were away, and stops neither others nor the node."""
+
+    class Odd:
+        address, name, slots, memory_mb = Address(b"\x77" * 20), "odd", 100, 1
+        models: ClassVar = {ModelId(model_id(MODEL)): Scripted()}
+
+        async def compute(self, job: Job) -> SignedResult:
+            result = a_result(job, self.address, 7, None)
+            if job.request_id != 2:
+                return result
+            return replace(result, media_type=media_type, compute_ms=compute_ms)
+
+        async def sign_group(self, items: bytes) -> CompactSignature:
+            raise NotImplementedError
+
+    ended: list[str] = []
+    worker = Odd()
+    dispatcher = Dispatcher(WorkerPool([worker]), pool, fence=None, on_change=ended.append)
+    for number in range(1, 5):
+        job = a_job(number)
+        dispatcher.start(await lease_for(pool, job, worker.address), job)
+    await until(lambda: dispatcher.running == 0)
+    stored = await pool.fetch("SELECT request_id FROM node.result ORDER BY 1")
+    assert [row["request_id"] for row in stored] == [1, 3, 4]
+    failures = await pool.fetch("SELECT request_id, failure FROM node.lease WHERE failure <> ''")
+    assert failures == [(2, "failed: its result cannot be stored")]
+    assert sorted(ended) == ["failed", "stored", "stored", "stored"]
+    watching = asyncio.create_task(dispatcher.watch())
+    await asyncio.sleep(0)
+    assert not watching.done()
+    watching.cancel()
 
 
 async def test_a_sweep_passes_over_a_lease_whose_end_is_being_written(pool: Pool) -> None:

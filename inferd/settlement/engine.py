@@ -114,9 +114,9 @@ class Settlement:
         async with self._stepping:
             self.status.noticed = None
             self.status.last_error = None
-            again_at_s = None
+            self._poster.again_at_s = None
             try:
-                again_at_s = await self._step(head)
+                await self._step(head)
             except RPC_TROUBLE as error:
                 self.status.last_error = str(error)
                 self.status.noticed = self.status.noticed or PausedReason.RPC_TROUBLE
@@ -126,7 +126,8 @@ class Settlement:
                 self.status.noticed = PausedReason.SIGNER_UNAVAILABLE
                 _log.warning("signer_unavailable", block=head.number, error=error.message)
             self.status.paused_reason = self.status.noticed
-            return again_at_s
+            # What was put off before the trouble came is due all the same.
+            return self._poster.again_at_s
 
     async def gas_model(self) -> GasModel:
         """What a post costs, by the newest of ours, with what it costs beside gas as gas of the
@@ -134,7 +135,7 @@ class Settlement:
         model = await load_gas_model(self._pool, self._settings)
         return as_gas(model, self._data.of_posts(), self._price_wei)
 
-    async def _step(self, head: BlockRef) -> float | None:
+    async def _step(self, head: BlockRef) -> None:
         settings = self._settings
         sight = await self._look(self._address, head)
         self.status.balance_wei = sight.balance_wei
@@ -175,7 +176,6 @@ class Settlement:
         if settings.refunds and "refund" not in under_way and slots > planned:
             planned += await self._refunder.refund(sight)
         self.status.in_flight = len(waiting) + planned
-        return self._poster.again_at_s
 
     async def _follow_former_keys(self, head: BlockRef) -> None:
         """What an earlier key of this operator signed is still on its way, and holds its items.

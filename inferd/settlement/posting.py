@@ -96,12 +96,12 @@ class Poster:
         self._too_late: set[Item] = set()
         self._gathering: Gathering | None = None
         self.again_at_s: float | None = None
-        """When to post again at the latest, though no block and no result has come."""
+        """When to post again at the latest, though no block and no result has come; of the calls
+        of `post` since it was None."""
 
     async def post(self, sight: Sight, slots: int) -> int:
         """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
         settings = self._settings
-        self.again_at_s = None
         found = await load_ready(
             self._pool,
             sight.head,

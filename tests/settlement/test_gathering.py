@@ -8,6 +8,8 @@ import pytest
 
 from inferd.settlement.engine import Settlement
 from inferd.settlement.intervals import rhythm_s
+from inferd.settlement.settings import PausedReason
+from tests.settlement.scripted import ScriptedRpc, no_answer
 from tests.settlement.world import World
 
 INTERVAL_S = 5
@@ -102,6 +104,26 @@ async def test_a_block_that_comes_early_does_not_put_it_off_again(world: World) 
     clock.now_s += 1.0
     await world.tick(settlement)
     assert await posts(world) == [3]
+
+
+async def test_trouble_behind_it_does_not_make_it_miss_its_moment(world: World) -> None:
+    clock = Clock()
+    diary = await world.new_diary()
+    owed = await world.ask_by(diary)
+    await world.compute([owed])
+    await world.tick(world.settlement(), 2)
+    rpc = ScriptedRpc(world.rpc)
+    _, ids = await with_rhythm(world, clock)
+    settlement = world.settlement(rpc, now=clock, **GATHERS)
+    await world.compute(ids, age_s=0)
+    head, began_s = await world.index(), clock.now_s
+    rpc.always("call", no_answer)
+    assert await settlement.step(head) == began_s + 3.5
+    assert settlement.status.paused_reason is PausedReason.RPC_TROUBLE
+    # Where nothing was decided, there is no moment: it is not due again and again.
+    rpc.always("balance", no_answer)
+    clock.now_s = began_s + 4.0
+    assert await settlement.step(head) is None
 
 
 async def test_a_near_deadline_does_not_wait(world: World) -> None:

@@ -71,6 +71,8 @@ class _Terms:
     base_fees_wei: tuple[int, ...]
     due_at_s: float
     """From when on posting is decided under this head."""
+    began_s: float
+    """When this step's decisions began."""
 
 
 class Poster:
@@ -152,7 +154,7 @@ class Poster:
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
             decision = decide(self._snapshot(sight, ready, terms, max_results))
-            self._remember(decision)
+            self._remember(decision, terms.began_s)
             self._tell_too_late(ready, decision)
             if say or decision.results:
                 self._status.posting = decision.sentence
@@ -184,8 +186,11 @@ class Poster:
         ]
         return bool(decide(self._snapshot(sight, ready, terms, self._settings.max_results)).results)
 
-    def _remember(self, decision: PostingDecision) -> None:
-        """What was put off is due at a time of its own; what was decided is not, for a while."""
+    def _remember(self, decision: PostingDecision, began_s: float) -> None:
+        """What was put off is due at a time of its own; what was decided is not, for a while.
+
+        Where the moment comes in mid-step, it is not over: others were put off to it before.
+        """
         if self._gathering is None:
             return
         if decision.reason is PostReason.GATHERING:
@@ -193,15 +198,16 @@ class Poster:
             at_s = decision.again_at_s
             self.again_at_s = at_s if self.again_at_s is None else min(at_s, self.again_at_s)
         elif decision.reason is not PostReason.NOTHING_READY:
-            self._gathering = self._gathering.decided(self._now())
+            self._gathering = self._gathering.decided(began_s)
 
     async def _terms(self, sight: Sight) -> _Terms:
         async with self._pool.acquire() as connection:
             blocks = await load_newest(connection)
+        began_s = self._now()
         self._gathering = gather(
             self._gathering,
             _block(sight),
-            now_s=self._now(),
+            now_s=began_s,
             interval_s=rhythm_s(blocks),
             lead_s=self._settings.lead_s,
         )
@@ -210,6 +216,7 @@ class Poster:
             block_interval_s(blocks),
             await load_base_fees(self._pool, sight.head),
             self._gathering.due_at_s,
+            began_s,
         )
 
     def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:

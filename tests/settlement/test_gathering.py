@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from inferd.settlement import posting
 from inferd.settlement.engine import Settlement
 from inferd.settlement.intervals import rhythm_s
 from inferd.settlement.settings import PausedReason
@@ -124,6 +125,28 @@ async def test_trouble_behind_it_does_not_make_it_miss_its_moment(world: World) 
     rpc.always("balance", no_answer)
     clock.now_s = began_s + 4.0
     assert await settlement.step(head) is None
+
+
+async def test_a_moment_that_comes_within_a_step_is_not_over_for_who_was_put_off_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that may not share a transaction, the first is put off and the second is not."""
+    monkeypatch.setattr(posting, "companies", lambda found, _: [(one,) for one in found])
+    clock = Clock()
+    settlement, ids = await with_rhythm(world, clock, 2)
+    head, began_s = await world.index(), clock.now_s
+    await world.compute(ids, age_s=0)
+
+    def passing() -> float:
+        put_off = "wait for others" in settlement.status.posting or clock.now_s > began_s
+        return began_s + (3.6 if put_off else 3.4)
+
+    settlement._poster._now = passing
+    assert await settlement.step(head) == began_s + 3.5
+    assert await posts(world) == [1]
+    clock.now_s = began_s + 3.6
+    await settlement.step(head)
+    assert await posts(world) == [1, 1]
 
 
 async def test_a_near_deadline_does_not_wait(world: World) -> None:

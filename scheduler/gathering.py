@@ -61,7 +61,7 @@ def gather(
     if before is not None and before.head == head.hash:
         return before
     if interval_s < max(MIN_INTERVAL_S, 2 * lead_s):
-        return Gathering(head.hash, now_s, now_s, 0.0)
+        return Gathering(head.hash, 0.0, 0.0, 0.0)  # Also where the clock is set back.
     shown = 0.0 <= now_s - head.timestamp_s < interval_s
     began_s = head.timestamp_s if shown else now_s
     moment_s = began_s + interval_s - lead_s

@@ -32,11 +32,12 @@ def test_where_blocks_are_near_together_or_have_no_rhythm_it_is_decided_at_once(
     now = seen(None, 1, NOW_S + 0.5, interval_s)
     assert now.due_at_s <= NOW_S + 0.5
     assert now.decided(NOW_S + 9.0).due_at_s <= NOW_S + 0.5, "and again at any time"
+    assert seen(now, 1, NOW_S - 3600.0, interval_s).due_at_s <= NOW_S - 3600.0, "a clock set back"
 
 
 def test_a_lead_longer_than_half_the_interval_leaves_no_time_to_gather():
     one = gather(None, head(1, NOW_S), now_s=NOW_S, interval_s=12.0, lead_s=6.1)
-    assert one.due_at_s == NOW_S
+    assert one.due_at_s <= NOW_S
 
 
 def test_it_is_decided_shortly_before_the_next_block_is_expected():

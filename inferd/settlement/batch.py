@@ -113,6 +113,12 @@ async def load_ready(
             list(SUSPECT),
             head.number,
         )
+    return await asyncio.to_thread(_stored_results, rows, settings, max_gas, data)
+
+
+def _stored_results(
+    rows: Sequence[Mapping[str, Any]], settings: SettlementSettings, max_gas: int, data: DataPrice
+) -> list[StoredResult]:
     found = []
     for row in rows:
         worker: Address = row["worker"]

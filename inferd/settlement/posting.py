@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -128,7 +129,7 @@ class Poster:
             posted += many
             if stopped:
                 break
-        self._status.waits_for_slot = posted >= slots and self._would_post(
+        self._status.waits_for_slot = posted >= slots and await self._would_post(
             found, taken, terms, sight
         )
         self._status.posting += _undeliverable(len(undeliverable))
@@ -153,7 +154,7 @@ class Poster:
         posted = 0
         while posted < slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
-            decision = decide(self._snapshot(sight, ready, terms, max_results))
+            decision = await self._decide(sight, ready, terms, max_results)
             self._remember(decision, terms.began_s)
             self._tell_too_late(ready, decision)
             if say or decision.results:
@@ -174,7 +175,7 @@ class Poster:
                 found = [result for result in found if result.ready.key not in taken]
         return posted, False
 
-    def _would_post(
+    async def _would_post(
         self, found: Sequence[StoredResult], taken: set[RequestKey], terms: _Terms, sight: Sight
     ) -> bool:
         """Whether there were another transaction, had it a slot."""
@@ -184,7 +185,8 @@ class Poster:
             if result.ready.key not in taken
             and not self._holds.holds(result.outbox_item(), sight.head.number)
         ]
-        return bool(decide(self._snapshot(sight, ready, terms, self._settings.max_results)).results)
+        decision = await self._decide(sight, ready, terms, self._settings.max_results)
+        return bool(decision.results)
 
     def _remember(self, decision: PostingDecision, began_s: float) -> None:
         """What was put off is due at a time of its own; what was decided is not, for a while.
@@ -339,17 +341,18 @@ class Poster:
         calldata = post_calldata(groups, type(ZERO_HASH)(root))
         return Call("InferenceResults", "post", self._contracts.results, calldata)
 
-    def _snapshot(
+    async def _decide(
         self,
         sight: Sight,
         ready: Sequence[StoredResult],
         terms: _Terms,
         max_results: int,
-    ) -> PostingSnapshot:
+    ) -> PostingDecision:
+        """In a thread: with thousands of results it would hold up the event loop."""
         tip_wei = market_tip(sight.market, self._settings.fee_caps())
         rules = self._settings.posting_rules(tip_wei)
         rules = replace(rules, max_results=max_results)
-        return PostingSnapshot(
+        snapshot = PostingSnapshot(
             block=_block(sight),
             now_s=self._now(),
             ready=tuple(result.ready for result in ready),
@@ -360,6 +363,7 @@ class Poster:
             due_at_s=terms.due_at_s,
             data_fee=sight.data.of_posts(),
         )
+        return await asyncio.to_thread(decide, snapshot)
 
 
 def _block(sight: Sight) -> Block:

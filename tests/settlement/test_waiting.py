@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from types import ModuleType
+from typing import Any
 
 import pytest
 from eth_utils.address import to_checksum_address
@@ -11,6 +14,7 @@ from indexer.types import Address
 from inferd.chain.transact import Sender
 from inferd.protocol import calls
 from inferd.protocol.typed_data import CompactSignature, domain_separator
+from inferd.settlement import batch, posting
 from inferd.settlement.batch import build_groups, load_ready
 from inferd.settlement.settings import SettlementSettings
 from tests.settlement.world import ETHER, POSTER_BPS, World
@@ -132,6 +136,30 @@ async def test_only_a_worker_of_ones_own_makes_the_whole_fee_revenue(world: Worl
         settings = SettlementSettings(POSTER_BPS, own_accounts=own)
         (result,) = await load_ready(world.pool, head, settings, max_gas=10**7)
         assert result.ready.revenue_wei == revenue_wei
+
+
+async def test_what_takes_long_with_many_results_is_not_done_on_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, threading.Thread] = {}
+
+    def noting(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def noted(*args: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return real(*args)
+
+        monkeypatch.setattr(module, name, noted)
+
+    noting(batch, "revenue_of")
+    noting(posting, "decide")
+    await world.compute(await world.submit(2))
+    settlement = world.settlement()
+    await world.tick(settlement, 2)
+    assert set((await world.statuses()).values()) == {"fulfilled"}
+    assert set(threads) == {"revenue_of", "decide"}
+    assert threading.main_thread() not in threads.values()
 
 
 async def test_all_workers_are_asked_at_once(world: World) -> None:

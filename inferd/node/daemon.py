@@ -45,6 +45,7 @@ from inferd.node.settings import LIVE, Settings
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
+from inferd.node.threads import give_way
 from inferd.protocol.deployment import Deployment, load_deployment
 from inferd.settlement.keys import TransactionSigner
 
@@ -62,6 +63,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> None:
     """Runs until SIGTERM or SIGINT; at SIGHUP it takes over what `read` gives of the settings that
     can change. Raises OperatorError for what only a person can mend."""
     configure_logs(settings.log_level, settings.log_format)
+    give_way()
     try:
         asyncio.run(_until_signalled(settings, read))
     except BaseExceptionGroup as group:

@@ -4,7 +4,6 @@ dispatched."""
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -48,9 +47,6 @@ _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
 _OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
 
-_SWITCH_S = 0.001
-"""How long the thread of a round may keep the interpreter once the event loop wants it. The loop
-asks for it anew after each wait for the network, so it pays this several times for one answer."""
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
 
@@ -164,9 +160,6 @@ class Rounds:
     """What a round with at most so many pending requests saw is stored; 0 = of no round."""
     _state: _State = field(default_factory=_State)
     _grounds: Grounds | None = None
-
-    def __post_init__(self) -> None:
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
 
     async def run(self) -> None:
         """For ever; a round that takes longer than a block makes the next one see the newest."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -167,10 +166,6 @@ async def fails(job: Job) -> bytes:
 async def hangs(job: Job) -> bytes:
     await asyncio.sleep(3600)
     return b""
-
-
-async def test_the_thread_of_a_round_gives_way_within_a_millisecond(house: House) -> None:
-    assert sys.getswitchinterval() <= 0.001
 
 
 async def test_another_worker_gets_what_one_failed(house: House) -> None:

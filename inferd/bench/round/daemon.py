@@ -24,6 +24,7 @@ from indexer.types import Address
 from inferd.bench.index.servers import fresh_database, temporary_server
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
+from inferd.node.threads import give_way
 from inferd.node.wakeup import Wakeup
 from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
@@ -81,6 +82,7 @@ async def measure_daemon(
     pending: int, *, seconds: float, progress: Callable[[str], None]
 ) -> dict[str, Any]:
     """Late wake-ups in ms, and what the rounds took. Raises what starting the server raises."""
+    give_way()
     with tempfile.TemporaryDirectory(prefix="inferd-bench-", ignore_cleanup_errors=True) as at:
         async with (
             temporary_server(Path(at)) as server,

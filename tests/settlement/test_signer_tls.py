@@ -15,12 +15,10 @@ from pydantic import SecretStr, ValidationError
 from inferd.chain.keys import BadKey, KeySource, signer_tls
 from inferd.node.poster import opened_poster
 from inferd.settlement.keys import SignerTrouble
+from tests.settlement.certificates import Certificates, make_certificates
 from tests.settlement.signer_server import SignerServer, signer_server
 
 ACCOUNT = Account.from_key(b"\x42" * 32)
-FILES = Path(__file__).parent / "tls"
-"""An authority, a server's and a client's certificate by it; valid for a hundred years."""
-CA, CLIENT, CLIENT_KEY = FILES / "ca.pem", FILES / "client.pem", FILES / "client.key"
 ASKED: dict[str, Any] = {
     "chainId": 31337,
     "nonce": 3,
@@ -33,10 +31,15 @@ ASKED: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[SignerServer]:
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=CA)
-    tls.load_cert_chain(FILES / "server.pem", FILES / "server.key")
+async def server(files: Certificates) -> AsyncIterator[SignerServer]:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca)
+    tls.load_cert_chain(files.server, files.server_key)
     tls.verify_mode = ssl.CERT_REQUIRED
     async with signer_server(ACCOUNT, tls) as running:
         yield running
@@ -46,9 +49,14 @@ def source(server: SignerServer, **files: Path) -> KeySource:
     return KeySource(remote_signer_url=SecretStr(server.url), address=ACCOUNT.address, **files)
 
 
-async def test_signs_for_who_shows_the_certificate(server: SignerServer) -> None:
+async def test_signs_for_who_shows_the_certificate(
+    server: SignerServer, files: Certificates
+) -> None:
     known = source(
-        server, signer_certificate=CLIENT, signer_certificate_key=CLIENT_KEY, signer_ca=CA
+        server,
+        signer_certificate=files.client,
+        signer_certificate_key=files.client_key,
+        signer_ca=files.ca,
     )
     async with opened_poster(known, 31337) as signer:
         assert (await signer.sign(ASKED)).raw == bytes(
@@ -57,15 +65,17 @@ async def test_signs_for_who_shows_the_certificate(server: SignerServer) -> None
     assert server.signatures() == 1
 
 
-async def test_signs_for_nobody_else(server: SignerServer) -> None:
-    async with opened_poster(source(server, signer_ca=CA), 31337) as signer:
+async def test_signs_for_nobody_else(server: SignerServer, files: Certificates) -> None:
+    async with opened_poster(source(server, signer_ca=files.ca), 31337) as signer:
         with pytest.raises(SignerTrouble):
             await signer.sign(ASKED)
     assert server.asked == []
 
 
-async def test_a_signer_that_nobody_vouches_for_is_not_asked(server: SignerServer) -> None:
-    shown = source(server, signer_certificate=CLIENT, signer_certificate_key=CLIENT_KEY)
+async def test_a_signer_that_nobody_vouches_for_is_not_asked(
+    server: SignerServer, files: Certificates
+) -> None:
+    shown = source(server, signer_certificate=files.client, signer_certificate_key=files.client_key)
     async with opened_poster(shown, 31337) as signer:
         with pytest.raises(SignerTrouble, match="its certificate is not trusted"):
             await signer.sign(ASKED)
@@ -73,22 +83,23 @@ async def test_a_signer_that_nobody_vouches_for_is_not_asked(server: SignerServe
 
 
 @pytest.mark.parametrize(
-    "files",
+    "names",
     [
-        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "client_encrypted.key"},
-        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "server.key"},
-        {"signer_certificate": CLIENT, "signer_certificate_key": FILES / "none.key"},
-        {"signer_ca": CLIENT_KEY},
+        {"signer_certificate": "client.pem", "signer_certificate_key": "client_encrypted.key"},
+        {"signer_certificate": "client.pem", "signer_certificate_key": "server.key"},
+        {"signer_certificate": "client.pem", "signer_certificate_key": "none.key"},
+        {"signer_ca": "client.key"},
     ],
 )
-def test_files_that_cannot_be_used_are_told(files: dict[str, Path]) -> None:
+def test_files_that_cannot_be_used_are_told(names: dict[str, str], files: Certificates) -> None:
+    given = {field: files.ca.parent / name for field, name in names.items()}
     key = KeySource(
-        remote_signer_url=SecretStr("https://127.0.0.1:1/secret"), address=ACCOUNT.address, **files
+        remote_signer_url=SecretStr("https://127.0.0.1:1/secret"), address=ACCOUNT.address, **given
     )
     with pytest.raises(BadKey, match="certificates") as caught:
         signer_tls(key)
     said = caught.value.message + caught.value.help_text
-    assert all(str(file) in said for file in files.values())
+    assert all(str(file) in said for file in given.values())
     assert "BEGIN" not in said
     assert "/secret" not in said
 
@@ -101,10 +112,10 @@ def test_without_files_the_system_says_whom_to_believe() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"signer_certificate": CLIENT},
-        {"signer_certificate_key": CLIENT_KEY},
-        {"signer_ca": CA, "remote_signer_url": "http://127.0.0.1:1"},
-        {"signer_ca": CA, "remote_signer_url": None, "address": None, "dev_account": 1},
+        {"signer_certificate": "client.pem"},
+        {"signer_certificate_key": "client.key"},
+        {"signer_ca": "ca.pem", "remote_signer_url": "http://127.0.0.1:1"},
+        {"signer_ca": "ca.pem", "remote_signer_url": None, "address": None, "dev_account": 1},
     ],
 )
 def test_files_go_together_and_with_https(fields: dict[str, Any]) -> None:

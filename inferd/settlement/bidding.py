@@ -1,4 +1,4 @@
-"""What a transaction that was not mined in time shall offer, and whether it is worth that. Pure.
+"""What a transaction not signed or not mined in time offers, and whether it is worth that. Pure.
 
 The price rises with urgency: the nearer the first deadline of its work, the sooner a transaction
 counts as overdue and the more of what the work is worth goes into its tip. Nothing is offered
@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inferd.settlement.fees import FeeCaps, Fees, Market, caps_in, market_tip, replacement_fees
+from inferd.settlement.fees import (
+    FeeCaps,
+    Fees,
+    Market,
+    caps_in,
+    first_fees,
+    market_tip,
+    replacement_fees,
+    within,
+)
 
 URGENT_BLOCKS = 8
 """Blocks before a deadline in which the tip rises, by the square of those that have passed."""
@@ -58,12 +67,28 @@ def blocks_until(deadline_s: int | None, now_s: int, interval_s: float) -> int |
     return max(int((deadline_s - now_s) / interval_s), 0)
 
 
+def first_bid(market: Market, caps: FeeCaps, work: Work, most_wei: int | None = None) -> Bid:
+    """Of what was planned and could not be signed then: never more than it is worth, nor than
+    `most_wei` for its gas in all; nothing where that does not pay for the next block."""
+    fees = first_fees(market, caps)
+    if fees is None:
+        return Bid()
+    bounds = [] if work.worth_wei is None else [work.worth_wei]
+    if most_wei is not None:
+        bounds.append(most_wei // work.gas_limit)
+    offered = within(fees, min(bounds, default=fees.max_fee_wei))
+    pays = offered.max_fee_wei >= market.base_fee_wei + fees.priority_fee_wei
+    return Bid(raised=offered if pays else None)
+
+
 def urgent_tip(market: Market, caps: FeeCaps, work: Work) -> int:
-    """The market's tip, and near a deadline more: up to what the work is worth, in wei per gas."""
+    """The market's tip, and near a deadline more, in wei per gas: up to what the work is worth, and
+    what the cap of the whole leaves beside the base fee."""
     usual, caps = market_tip(market, caps), caps_in(market, caps)
     if work.worth_wei is None or work.blocks_left is None:
         return usual
-    most = min(caps.max_priority_fee_wei, work.worth_wei - market.base_fee_wei)
+    most_wei = min(work.worth_wei, caps.max_fee_wei)
+    most = min(caps.max_priority_fee_wei, most_wei - market.base_fee_wei)
     passed = max(URGENT_BLOCKS - work.blocks_left, 0)
     return usual + max(most - usual, 0) * passed**2 // URGENT_BLOCKS**2
 
@@ -80,7 +105,7 @@ def bid(
     if work.worth_wei is not None:
         limit = min(caps_of_work.max_fee_wei, work.worth_wei)
         within_worth = replace(caps_of_work, max_fee_wei=limit)
-    for tip_wei in (urgent_tip(market, caps, work), market.tip_wei):
+    for tip_wei in (urgent_tip(market, caps_of_work, work), market.tip_wei):
         raised = replacement_fees(previous, replace(market, tip_wei=tip_wei), within_worth)
         if raised is not None:
             return Bid(raised=raised)

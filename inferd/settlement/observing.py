@@ -6,9 +6,16 @@ from dataclasses import dataclass, field
 
 from indexer.database import Pool
 from indexer.rpc import Receipt
-from inferd.settlement.bidding import Bid, Work, bid, blocks_until, patience_blocks
+from inferd.settlement.bidding import (
+    Bid,
+    Work,
+    bid,
+    blocks_until,
+    first_bid,
+    patience_blocks,
+)
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
-from inferd.settlement.fees import Fees, first_fees
+from inferd.settlement.fees import Fees
 from inferd.settlement.launch import Launcher
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.purse import Purse
@@ -114,20 +121,11 @@ class Observer:
         if not intent.attempts:
             refund = intent.kind == "refund"
             caps = settings.refund_fee_caps() if refund else settings.fee_caps()
-            first = first_fees(sight.market, caps)
-            most_wei = self._purse.most_wei(intent.kind)
-            data_wei = sight.data.reserve(len(intent.calldata), intent.gas_limit)
-            dear = (
-                first is not None
-                and most_wei is not None
-                and first.max_fee_wei * intent.gas_limit + data_wei > most_wei
-            )
-            return Bid(raised=None if dear else first)
+            most_wei = self._gas_budget(intent, intent.gas_limit, sight)
+            work = Work(gas_limit=intent.gas_limit, worth_wei=self._worth_wei(intent, found))
+            return first_bid(sight.market, caps, work, most_wei)
         newest = intent.attempts[-1]
-        most_wei = self._purse.most_wei(intent.kind, intent)
-        if most_wei is not None:
-            data_wei = sight.data.reserve(len(intent.calldata), newest.gas_limit)
-            most_wei = max(most_wei - data_wei, 0)
+        most_wei = self._gas_budget(intent, newest.gas_limit, sight)
         left = blocks_until(found.deadline_s, sight.head.timestamp_s, place.interval_s)
         work = Work(
             gas_limit=newest.gas_limit,
@@ -199,6 +197,13 @@ class Observer:
             cancel_asked=intent.cancel_asked,
             has_key=self._launcher is not None,
         )
+
+    def _gas_budget(self, intent: Intent, gas_limit: int, sight: Sight) -> int | None:
+        """What its next transaction may cost beside the fee for its bytes; None = any."""
+        most_wei = self._purse.most_wei(intent.kind, intent)
+        if most_wei is None:
+            return None
+        return max(most_wei - sight.data.reserve(len(intent.calldata), gas_limit), 0)
 
     def _worth_wei(self, intent: Intent, found: Evidence) -> int | None:
         """Of a gas. A refund earns nothing: its cap says what it is worth to the operator."""

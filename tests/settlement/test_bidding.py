@@ -14,6 +14,7 @@ from inferd.settlement.bidding import (
     Work,
     bid,
     blocks_until,
+    first_bid,
     patience_blocks,
     urgent_tip,
 )
@@ -81,6 +82,19 @@ def test_urgent_tip__last_block__all_that_the_work_is_worth() -> None:
     assert urgent_tip(CALM, CAPS, replace(worth, blocks_left=None)) == GWEI
 
 
+def test_bid__worth_more_than_the_cap__the_cap_in_the_last_block() -> None:
+    precious = replace(POST, worth_wei=900 * GWEI, blocks_left=0)
+    near_the_cap = Market(195 * GWEI, GWEI)
+    assert bid(PREVIOUS, near_the_cap, CAPS, precious).raised == Fees(200 * GWEI, 5 * GWEI)
+    legacy = Market(0, 20 * GWEI, dynamic=False)
+    offered = bid(Fees(19 * GWEI, 19 * GWEI), legacy, CAPS, precious).raised
+    assert offered == Fees(200 * GWEI, 200 * GWEI, dynamic=False)
+    # A budget bounds it like a cap.
+    most_wei = 50 * GWEI * precious.gas_limit
+    offered = bid(Fees(19 * GWEI, 19 * GWEI), legacy, CAPS, precious, most_wei).raised
+    assert offered == Fees(50 * GWEI, 50 * GWEI, dynamic=False)
+
+
 def test_bid__in_a_spike__waits_where_it_is_in_nobodys_way() -> None:
     assert bid(PREVIOUS, SPIKE, CAPS, POST) == Bid()
     assert bid(PREVIOUS, CALM, CAPS, POST).raised is not None
@@ -100,6 +114,18 @@ def test_bid__in_a_spike_and_in_the_way__the_smaller_loss() -> None:
     assert bid(PREVIOUS, CALM, CAPS, unwanted).noop is not None
     no_noop = replace(in_the_way, noop_gas=None)
     assert bid(PREVIOUS, SPIKE, CAPS, no_noop).raised is not None
+
+
+def test_first_bid__what_it_is_worth_and_no_more() -> None:
+    assert first_bid(CALM, CAPS, POST).raised == Fees(3 * GWEI, GWEI)
+    dear = replace(POST, worth_wei=5 * GWEI // 2)
+    assert first_bid(CALM, CAPS, dear).raised == Fees(5 * GWEI // 2, GWEI)
+    assert first_bid(CALM, CAPS, replace(POST, worth_wei=2 * GWEI - 1)) == Bid()
+    assert first_bid(CALM, CAPS, POST, 2 * GWEI * POST.gas_limit).raised == Fees(2 * GWEI, GWEI)
+    assert first_bid(CALM, CAPS, POST, 2 * GWEI * POST.gas_limit - 1) == Bid()
+    legacy = Market(0, 20 * GWEI, dynamic=False)
+    assert first_bid(legacy, CAPS, POST).raised == Fees(20 * GWEI, 20 * GWEI, dynamic=False)
+    assert first_bid(legacy, CAPS, dear) == Bid()
 
 
 def test_bid__without_a_budget_for_it__neither() -> None:

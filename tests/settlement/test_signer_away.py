@@ -9,6 +9,7 @@ import pytest
 from eth_utils.address import to_canonical_address
 
 from indexer.types import Address
+from inferd.settlement.engine import Settlement
 from inferd.settlement.remote_signer import RemoteSigner
 from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import ScriptedRpc
@@ -160,3 +161,37 @@ async def test_a_signature_refused_for_good_is_no_reason_to_cancel(
     server.lie = None
     await world.tick(settlement, 3)
     assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def _waits_for_its_signature(world: World, server: SignerServer) -> tuple[Settlement, int]:
+    """A post that is planned, and the price of a gas at which it costs what it earns."""
+    await _ready(world)
+    settlement = world.settlement()
+    server.silent = True
+    await settlement.step(await world.index())
+    (intent,) = await world.intents()
+    assert intent["state"] == "planned"
+    server.silent = False
+    return settlement, int(intent["inputs"]["break_even_wei"])
+
+
+async def test_what_is_signed_later_offers_no_more_than_it_earns(
+    world: World, server: SignerServer
+) -> None:
+    settlement, break_even_wei = await _waits_for_its_signature(world, server)
+    # Twice the base fee, as a first attempt offers, is more than the post is worth.
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(break_even_wei * 3 // 4)])
+    await settlement.step(await world.mine())
+    (attempt,) = await world.attempts()
+    assert attempt["max_fee_wei"] == break_even_wei
+
+
+async def test_what_is_worth_no_signature_any_more_is_given_back(
+    world: World, server: SignerServer
+) -> None:
+    settlement, break_even_wei = await _waits_for_its_signature(world, server)
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(break_even_wei * 3 // 2)])
+    await settlement.step(await world.mine())
+    assert await world.attempts() == []
+    (intent,) = await world.intents()
+    assert (intent["state"], intent["outcome"]) == ("cancelled", "not_sent")

@@ -14,6 +14,9 @@ from inferd.settlement.receipts import OUT_OF_GAS
 from inferd.settlement.records import Attempt, Intent, Item
 from inferd.settlement.state import LIVE_SQL, AttemptState, IntentState
 
+_FIRST_OF_A_LIST = b"\xc0"
+"""Of RLP: a transaction of type 0 is a list, all others begin with their type (EIP-2718)."""
+
 
 class IntentReader:
     """The intents of one sender on one chain."""
@@ -118,7 +121,11 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
             Attempt(
                 hash=row["hash"],
                 nonce=row["nonce"],
-                fees=Fees(row["max_fee_wei"], row["priority_fee_wei"]),
+                fees=Fees(
+                    row["max_fee_wei"],
+                    row["priority_fee_wei"],
+                    dynamic=row["raw"][:1] < _FIRST_OF_A_LIST,
+                ),
                 gas_limit=row["gas_limit"],
                 raw=row["raw"],
                 state=AttemptState(row["state"]),

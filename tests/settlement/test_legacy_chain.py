@@ -18,6 +18,7 @@ from inferd.settlement.settings import PausedReason
 from tests.faults.odd_chains import LegacyChain
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
+from tests.settlement.scripted import ScriptedRpc, error
 from tests.settlement.world import ETHER, GWEI, World, build_world
 
 
@@ -87,6 +88,26 @@ async def test_a_gas_price_over_the_cap_is_waited_out(world: World) -> None:
     await settlement.step(await world.index())
     assert settlement.status.paused_reason is PausedReason.GAS_PRICE_OVER_CAP
     assert await world.attempts() == []
+
+
+async def test_a_nonce_that_is_given_up_is_spent_at_a_gas_price_too(
+    world: World, chain: LegacyChain
+) -> None:
+    """Where the cap leaves no room, what is without effect offers what was offered before."""
+    (request_id,) = await world.submit(1)
+    await world.compute([request_id])
+    rpc = ScriptedRpc(world.rpc)
+    rpc.always("send_raw_transaction", error("this node is in a bad mood"))
+    price_wei = await world.rpc.gas_price()
+    settlement = world.settlement(rpc, max_fee_per_gas_wei=price_wei, max_refused_blocks=2)
+    await world.tick(settlement, 4)
+    first, noop = await world.attempts()
+    assert (first["nonce"], noop["nonce"]) == (0, 0)
+    assert noop["max_fee_wei"] == first["max_fee_wei"] == _gas_price(noop["raw"])
+    rpc.always("send_raw_transaction", None)
+    await world.tick(settlement, 4)
+    assert await world.fulfilled_events() == {request_id: 1}
+    assert all(raw[0] >= 0xC0 for raw in chain.raws)
 
 
 async def test_a_command_sends_on_a_chain_before_london(tmp_path: Path) -> None:

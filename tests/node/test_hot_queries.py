@@ -28,6 +28,7 @@ from inferd.node.snapshot import RoundInputs
 from inferd.settlement import callbacks, refunds, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
 from inferd.settlement.chain import Sight
+from inferd.settlement.fees import Market
 from inferd.settlement.funds import Funds
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.intervals import load_block_interval_s
@@ -279,7 +280,8 @@ async def the_accounts(pool: Pool) -> None:
     settings = SettlementSettings(poster_bps=1_000)
     status = SettlementStatus(callbacks_owed=136)
     head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
-    await Funds(pool, settings, status).allows_new(Sight(head, 1, 0, 0, 0, 10**18, 10**18))
+    sight = Sight(head, Market(1, 0), 0, 0, 10**18, 10**18)
+    await Funds(pool, settings, status).allows_new(sight)
 
 
 async def the_workers(pool: Pool) -> None:

@@ -90,20 +90,24 @@ class Deliverer:
         return owed
 
     async def _launch(self, callbacks: Sequence[Callback], fees: Fees, sight: Sight) -> bool:
-        """Half of those that a node refuses go alone, down to one, which is held back."""
+        """Half of those that a node refuses, or whose bytes take more gas than they earned, go
+        alone, down to one, which is held back."""
+        price_wei = sight.next_base_fee_wei + fees.priority_fee_wei
+        max_gas = gas_cap(self._settings.max_gas, sight)
         while callbacks:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
             gas += await self._launcher.unestimated_gas(call, sight)
             earned_wei = sum(callback.owed.earned_wei for callback in callbacks)
-            if await self._launcher.passes(call, gas, sight):
-                # Nor is it ever mined at a loss: its gas is what the callbacks were chosen by.
-                fees = within(fees, _break_even_wei(call, gas, sight, earned_wei))
+            break_even_wei = _break_even_wei(call, gas, sight, earned_wei)
+            too_dear = gas > max_gas or break_even_wei < price_wei
+            if not too_dear and await self._launcher.passes(call, gas, sight):
+                fees = within(fees, break_even_wei)
                 draft = _draft(callbacks, call, gas, fees, sight, earned_wei)
                 return await self._launcher.launch(draft, fees, sight)
             _log.warning(
-                "delivery_refused",
+                "delivery_too_dear" if too_dear else "delivery_refused",
                 gas_limit=gas,
                 trace_ids=[callback.owed.outbox_item().trace_id for callback in callbacks],
             )
@@ -124,7 +128,7 @@ def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
         (waiting.too_dear, "cost more gas than their fees earned"),
         (waiting.too_large, "fit in no transaction of this node"),
         (capped, "wait for gas below the cap"),
-        (held, "were refused by the endpoint and are tried again"),
+        (held, "were refused or too dear and are tried again"),
         (unfunded, "wait for the poster's balance"),
     )
     clauses = [f"{number} {why}" for number, why in reasons if number]

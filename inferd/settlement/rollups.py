@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Literal, Protocol
 
+import structlog
 from eth_abi.abi import decode, encode
 from eth_abi.exceptions import DecodingError
 from eth_utils.crypto import keccak
@@ -31,6 +32,8 @@ from inferd.settlement.data_fee import (
     samples,
 )
 from inferd.settlement.encoding import unsigned
+
+_log = structlog.get_logger("settlement")
 
 GAS_PRICE_ORACLE = Address(bytes.fromhex("420000000000000000000000000000000000000f"))
 ARB_SYS = Address(bytes(19) + b"\x64")
@@ -108,13 +111,17 @@ class Rollup:
         """What a mined transaction cost beside `gas_used * effective_gas_price`, to the wei.
 
         The receipt names the fee for its bytes. Of the operator's fee it has only the parameters,
-        and the forks differ in what is made of them: the oracle knows which is in force.
+        and the forks differ in what is made of them: the oracle knows which is in force. Where the
+        endpoint keeps no state of its block any more, it is asked as of now: they seldom change.
         """
         if await self.kind() is not Kind.OP:
             return Wei(0)
-        return Wei(
-            receipt.l1_fee_wei + await self._operator_fee(receipt.gas_used, receipt.block_hash)
-        )
+        try:
+            operator_wei = await self._operator_fee(receipt.gas_used, receipt.block_hash)
+        except RpcError as error:
+            _log.warning("operator_fee_of_now", block=receipt.block_number, error=error.message)
+            operator_wei = await self._operator_fee(receipt.gas_used, "latest")
+        return Wei(receipt.l1_fee_wei + operator_wei)
 
     async def l1_gas(self, to: Address, data: bytes, head: BlockRef) -> int:
         """What must be in a gas limit for a call's bytes, where it is not estimated as a whole. A
@@ -142,7 +149,7 @@ class Rollup:
         sampled_wei = await self._operator_fee(OPERATOR_SAMPLE_GAS, head)
         return data_price((short_wei, long_wei), (fixed_wei, sampled_wei))
 
-    async def _operator_fee(self, gas: int, block: BlockRef | Hash32) -> int:
+    async def _operator_fee(self, gas: int, block: BlockRef | Hash32 | Literal["latest"]) -> int:
         try:
             answer = await self._ask(
                 GAS_PRICE_ORACLE, "getOperatorFee(uint256)", (gas,), _UINT, block
@@ -159,7 +166,7 @@ class Rollup:
         function: str,
         arguments: Sequence[object],
         returned: tuple[str, ...],
-        block: BlockRef | Hash32,
+        block: BlockRef | Hash32 | Literal["latest"],
     ) -> tuple[int, ...]:
         types = function[function.index("(") + 1 : -1].split(",")
         data = keccak(text=function)[:4] + encode(types, arguments)

@@ -94,3 +94,19 @@ async def test_what_was_refused_as_too_cheap_is_replaced(world: World) -> None:
     first, second = await world.attempts()
     assert second["max_fee_wei"] * 8 >= first["max_fee_wei"] * 9
     assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def test_a_delivery_whose_bytes_cost_more_than_it_earned_waits(world: World) -> None:
+    diary = await world.new_diary()
+    request_id = await world.ask_by(diary)
+    await world.compute([request_id])
+    settlement = world.settlement()
+    await world.tick(settlement, 2)
+    assert (await world.statuses())[request_id] == "fulfilled"
+    await set_up(world, NODE_INTERFACE, ("uint256",), 10 * GAS_PER_BYTE)
+    await world.tick(settlement, 3)
+    assert [intent["kind"] for intent in await world.intents()] == ["post"]
+    assert "too dear" in settlement.status.delivering
+    await set_up(world, NODE_INTERFACE, ("uint256",), GAS_PER_BYTE)
+    await world.tick(settlement, 12)
+    assert await world.answer_of(diary, request_id) == f"answer {request_id}".encode()

@@ -315,7 +315,7 @@ async def test_what_a_node_refuses_is_held_back_and_said(
     await world.tick(settlement, 8)
     assert await delivered(world) == {}
     assert settlement.status.delivering == (
-        "Of 1 callback owed: 1 were refused by the endpoint and are tried again."
+        "Of 1 callback owed: 1 were refused or too dear and are tried again."
     )
 
 

@@ -9,7 +9,7 @@ from inferd.protocol.request import Delivery
 from inferd.settlement.batch import load_gas_model
 from inferd.settlement.chain import Sight
 from inferd.settlement.data_fee import as_gas
-from inferd.settlement.delivery_gas import CLAIM_GAS_SQL, DELIVER_GAS
+from inferd.settlement.delivery_gas import CLAIM_BYTES_SQL, CLAIM_GAS_SQL, DELIVER_GAS
 from inferd.settlement.fees import market_tip
 from inferd.settlement.runway import FundsState, Projection, Thresholds, gas_per_result, judge
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
@@ -24,8 +24,10 @@ _SHAPE = """
            coalesce(sum(items), 0)::bigint AS results
     FROM (SELECT groups, items FROM node.gas_observation ORDER BY seen_at DESC LIMIT $1) newest
 """
-_OWED_GAS = f"""
-    SELECT coalesce(sum({DELIVER_GAS} + {CLAIM_GAS_SQL}), 0)::bigint FROM (
+_OWED = f"""
+    SELECT count(*) AS calls, coalesce(sum({DELIVER_GAS} + {CLAIM_GAS_SQL}), 0)::bigint AS gas,
+           coalesce(sum({CLAIM_BYTES_SQL}), 0)::bigint AS bytes
+    FROM (
         SELECT callback_gas_limit, octet_length(input) AS content_bytes FROM chain.request
         WHERE status = 'fulfilled' AND delivery = {Delivery.CALLBACK:d}
           AND callback_delivered_block IS NULL
@@ -75,14 +77,18 @@ class Funds:
         tip_wei = market_tip(sight.market, self._settings.fee_caps())
         price_wei = sight.next_base_fee_wei + tip_wei
         result_wei = await self._result_gas(sight, price_wei) * price_wei
-        later_gas = self._status.ready_later_gas
-        if self._status.callbacks_owed:
+        status, data = self._status, sight.data
+        later_wei = status.ready_later_gas * price_wei + status.ready_later_data_wei
+        if status.callbacks_owed:
             async with self._pool.acquire() as connection:
-                later_gas += await connection.fetchval(_OWED_GAS, self._status.callbacks_owed)
+                owed = await connection.fetchrow(_OWED, status.callbacks_owed)
+            if owed is not None:
+                later_wei += owed["gas"] * (price_wei + data.per_gas_wei)
+                later_wei += owed["calls"] * data.fixed_wei + owed["bytes"] * data.per_byte_wei
         return Projection(
             balance_wei=sight.balance_wei,
             in_flight_wei=sight.balance_wei - sight.free_wei,
-            waiting_wei=self._status.ready * result_wei + later_gas * price_wei,
+            waiting_wei=status.ready * result_wei + later_wei,
             result_wei=result_wei,
         )
 

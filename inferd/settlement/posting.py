@@ -223,8 +223,11 @@ class Poster:
 
     def _count(self, found: Sequence[StoredResult], sight: Sight) -> None:
         number = sight.head.number
-        later_gas = {result.ready.key: result.ready.later_gas for result in found}
-        self._status.ready, self._status.ready_later_gas = len(later_gas), sum(later_gas.values())
+        # Of two results for one request, one is posted.
+        ready = {result.ready.key: result.ready for result in found}.values()
+        self._status.ready = len(ready)
+        self._status.ready_later_gas = sum(one.later_gas for one in ready)
+        self._status.ready_later_data_wei = sum(one.later_data_wei for one in ready)
         self._status.held = sum(self._holds.holds(r.outbox_item(), number) for r in found)
 
     def _tell_too_late(self, ready: Sequence[StoredResult], decision: PostingDecision) -> None:

@@ -139,6 +139,8 @@ class SettlementStatus:
     ready: int = 0
     ready_later_gas: int = 0
     """What the calls of contracts that follow from these take."""
+    ready_later_data_wei: int = 0
+    """And what those cost beside their gas."""
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
     waits_for_slot: bool = False

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.database import Pool
-from indexer.rpc import Rpc
+from indexer.rpc import Rpc, RpcError
+from indexer.types import Address, BlockRef
 from inferd.chain.anvil import Anvil
 from inferd.settlement.data_fee import OPERATOR_SAMPLE_GAS, data_price, samples
+from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas
+from inferd.settlement.engine import Settlement
 from inferd.settlement.rollups import GAS_PRICE_ORACLE, Rollup
 from inferd.settlement.settings import PausedReason
+from scheduler.gas import next_base_fee
 from tests.faults.odd_chains import OpChain
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
-from tests.settlement.scripted import ScriptedRpc
+from tests.settlement.scripted import Real, ScriptedRpc
 from tests.settlement.stand_ins import hexed, put, set_up
 from tests.settlement.world import ETHER, GWEI, World, build_world
 
@@ -77,6 +82,66 @@ async def test_accounts_are_those_of_the_receipt_and_the_oracle(
         receipt.gas_used * receipt.effective_gas_price_wei + attempt["data_fee_wei"]
     )
     assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def test_an_endpoint_that_forgot_the_state_of_its_block_holds_up_nothing(
+    world: World, prices: Prices
+) -> None:
+    """Of the block that a transaction is in, as after some minutes without this node."""
+    await prices.set(30, scalar=123_457, constant=1_000_003)
+    request_id = await _one_ready(world)
+    rpc = ScriptedRpc(world.rpc)
+
+    async def forgetful(real: Real, to: Address, data: bytes, **options: Any) -> Any:
+        if to == GAS_PRICE_ORACLE and isinstance(options["block"], bytes):
+            raise RpcError(-32000, "missing trie node 5123 (path ) state 0x5123 is not available")
+        return await real(to, data, **options)
+
+    rpc.always("call", forgetful)
+    settlement = world.settlement(rpc)
+    await world.tick(settlement, 4)
+    assert settlement.status.paused_reason is None
+    assert await world.fulfilled_events() == {request_id: 1}
+    (attempt,) = await world.attempts()
+    assert attempt["state"] == "mined"
+    receipt = await world.rpc.receipt(attempt["hash"])
+    assert receipt is not None
+    operator_wei = receipt.gas_used * 123_457 // 10**6 + 1_000_003
+    assert attempt["data_fee_wei"] == receipt.l1_fee_wei + operator_wei
+
+
+async def test_the_bytes_of_calls_to_come_count_in_what_the_balance_has_to_pay(
+    world: World, prices: Prices
+) -> None:
+    await prices.set(30, scalar=10**6)
+    diary = await world.new_diary()
+    request_id = await world.ask_by(diary)
+    await world.compute([request_id])
+    asked = await world.pool.fetchrow("SELECT * FROM chain.request")
+    content_bytes = len(asked["input"]) + len(f"answer {request_id}")
+
+    async def waiting_wei(settlement: Settlement, head: BlockRef, content_bytes: int) -> int:
+        await settlement.step(head)
+        projection = settlement.status.projection
+        assert projection is not None
+        data = await Rollup(world.rpc, 31337).data_price(head)
+        gas = DELIVER_GAS + claim_gas(asked["callback_gas_limit"], content_bytes)
+        data_wei = data.of(claim_bytes(content_bytes), gas)
+        next_wei = next_base_fee(head.base_fee_wei, 0, head.gas_limit)
+        gas_wei = gas * (next_wei + settlement.status.tip_wei)
+        assert data_wei > 0
+        return projection.waiting_wei - gas_wei - data_wei
+
+    idle, head = world.settlement(max_in_flight=0), await world.mine()
+    await idle.step(head)
+    assert await waiting_wei(idle, head, content_bytes) == idle.status.projection.result_wei
+    settlement = world.settlement()
+    await settlement.step(head)
+    await world.mine()
+    assert (await world.statuses())[request_id] == "fulfilled"
+    settlement.status.callbacks_owed = 1
+    head = await world.mine()  # an empty one, as the next base fee is told by it
+    assert await waiting_wei(settlement, head, len(asked["input"])) == 0
 
 
 async def test_what_earns_its_gas_and_not_its_bytes_waits(world: World, prices: Prices) -> None:

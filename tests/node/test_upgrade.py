@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+import asyncpg
 import pytest
 
-from indexer.database import connect
+from indexer.database import connect, prepare_connection
 from indexer.schema import chain_migrations, migrate, migrations_in
+from indexer.types import Address
 from inferd.settlement.decisions import SELECT_DECISION, decision_of
+from inferd.settlement.outbox import Outbox
+from inferd.settlement.overview import load_overview
+from inferd.settlement.purse import DAY_S, spent_on_refunds_wei, spent_on_work_wei
+from inferd.settlement.state import IntentState
 from scheduler.model import Numbers, Reason
 
 _BEFORE = 3
@@ -126,4 +132,61 @@ async def test_transactions_of_before_are_final_after_a_day(empty_database: str)
     await migrate(connection, "node", of_node)
     rows = await connection.fetch("SELECT state FROM node.tx_intent ORDER BY id")
     assert [row["state"] for row in rows] == ["final", "final", "failed", "broadcast"]
+    await connection.close()
+
+
+async def test_transactions_of_before_in_every_state_are_read_and_go_on(
+    empty_database: str,
+) -> None:
+    connection = await connect(empty_database)
+    of_node = migrations_in(files("inferd.node") / "migrations")
+    await migrate(connection, "chain", chain_migrations())
+    await migrate(connection, "node", of_node[:_BEFORE_ACCOUNTS])
+    await connection.execute(
+        """
+        INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
+            inputs, closed_at)
+        SELECT kind, kind::bytea || state::bytea, state, '\\x01', '', '\\x1234', 1, '', '{}',
+               CASE WHEN state IN ('confirmed', 'failed', 'cancelled') THEN now() END
+        FROM unnest(ARRAY['planned', 'signed', 'broadcast', 'mined', 'confirmed', 'failed',
+                          'cancelled']) state,
+             unnest(ARRAY['post', 'deliver', 'refund']) kind;
+        INSERT INTO node.tx_item (intent_id, request_id, commitment, live, outcome)
+        SELECT id, id, '', closed_at IS NULL, CASE WHEN closed_at IS NOT NULL THEN 'abandoned' END
+        FROM node.tx_intent;
+        INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,
+            priority_fee_wei, gas_limit, raw, state, mined_block, mined_block_hash, gas_used,
+            effective_gas_price_wei)
+        SELECT i.state::bytea || a.state::bytea || i.kind::bytea, i.id, 1, '\\x01', i.id, 3, 1, 10,
+               '\\x021234', a.state,
+               receipt.*
+        FROM node.tx_intent i
+        JOIN unnest(ARRAY['signed', 'broadcast', 'mined', 'replaced', 'dropped']) a (state)
+          ON i.state <> 'planned'
+         AND (a.state <> 'mined' OR i.state NOT IN ('signed', 'broadcast'))
+        LEFT JOIN (VALUES (5, '\\x05'::bytea, 7, 2)) receipt ON a.state = 'mined'
+        """
+    )
+    await migrate(connection, "node", of_node)
+    overview = await load_overview(connection, 100)
+    assert (len(overview.live), len(overview.over), len(overview.given_up)) == (12, 9, 9)
+    assert {line.cost_wei for line in overview.over} == {14}
+    async with asyncpg.create_pool(
+        empty_database, min_size=1, max_size=1, init=prepare_connection
+    ) as pool:
+        outbox = Outbox(pool, chain_id=1, sender=Address(b"\x01"))
+        live = await outbox.live()
+        assert len(live) == 12
+        # What is under way counts with the most it may cost, what was mined by its receipt.
+        assert await spent_on_work_wei(connection, DAY_S) == 4 * 30 + 8 * 14
+        assert await spent_on_refunds_wei(connection, DAY_S) == 2 * 30 + 4 * 14
+        for intent in live:
+            if intent.state is IntentState.MINED:
+                await outbox.mark_unmined(intent.id)
+            elif intent.attempts:
+                await outbox.mark_found(intent.id, intent.attempts[-1].hash)
+    states = await connection.fetch(
+        "SELECT DISTINCT state FROM node.tx_intent WHERE closed_at IS NULL"
+    )
+    assert {row["state"] for row in states} == {"planned", "broadcast"}
     await connection.close()

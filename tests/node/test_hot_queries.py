@@ -54,7 +54,8 @@ NOW_S = 1_700_000_000
 # requests are open, every tenth of the others was refunded, and the newest callbacks are owed.
 _KEY = "int8send(n)"
 _TX = "int8send(n / 100)"
-_MINED_S = f"{NOW_S} - 10 * ({REQUESTS} - n)"
+_MINED_S = f"{NOW_S} - 60 * ({REQUESTS} - n)"
+"""So seldom that the hours of a report are few rows to the planner, however it samples."""
 _FILL = {
     "chain.request": f"""
         INSERT INTO chain.request (id, commitment, requester, model_id, input_kind, input,
@@ -269,12 +270,12 @@ async def the_accounts(pool: Pool) -> None:
     hour = Period.around(NOW_S - 3_600, NOW_S + 1)
     async with pool.acquire() as connection:
         report = await load_report(connection, hour, [SENDER])
-        assert report.total.poster_fees_wei > 300
-        assert report.total.gas_wei > 300
-        assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 300
+        assert report.total.poster_fees_wei > 50
+        assert report.total.gas_wei > 50
+        assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 50
         assert await load_lines_of(connection, REQUESTS - 5_000, [SENDER])
         spent_wei, _ = await load_spent(connection, NOW_S - 3_600)
-        assert spent_wei > 300
+        assert spent_wei > 50
         assert await load_senders(connection) == {SENDER}
         await fold(connection, [5, 6])
     settings = SettlementSettings(poster_bps=1_000)

@@ -33,32 +33,13 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from pathlib import Path
 
 import pytest
 
-_FOLDER = Path(__file__).parent
-_ROWS = [line for line in (__doc__ or "").splitlines() if line.startswith("| ")][1:]
-_FILE_OR_NAME = re.compile(r"([./a-z_]+\.py)|`(\w+)`")
+from tests.case_table import assert_has_its_tests, case, rows
 
 
-def _names_in(file: str) -> set[str]:
-    tree = ast.parse((_FOLDER / file).read_text())
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    return {node.name for node in tree.body if isinstance(node, kinds)}
-
-
-@pytest.mark.parametrize("row", _ROWS, ids=lambda row: row.split("|")[1].strip())
+@pytest.mark.parametrize("row", rows(__doc__), ids=case)
 def test_case__has_the_tests_it_names(row: str) -> None:
-    shown_by = row.split("|")[2]
-    file, found = None, 0
-    for named_file, name in _FILE_OR_NAME.findall(shown_by):
-        if named_file:
-            file = named_file
-        else:
-            assert file is not None
-            assert name in _names_in(file)
-            found += 1
-    assert found
+    assert_has_its_tests(row, Path(__file__).parent)

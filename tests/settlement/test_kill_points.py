@@ -14,7 +14,7 @@ import re
 import secrets
 import signal
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,15 @@ from urllib.parse import urlsplit
 
 import pytest
 from eth_utils.crypto import keccak
+from msgspec.structs import replace
 
 from indexer.database import connect, open_pool
 from indexer.rpc import Rpc
 from indexer.types import Address
-from inferd.chain.anvil import Anvil
+from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
 from inferd.node.postgres import EmbeddedPostgres
 from tests.conftest import database_url
+from tests.faults.restless_chain import KEEP_STATES
 from tests.settlement.doomed_process import Order, processes, run
 from tests.settlement.world import ETHER, POSTER_BPS, World, build_world
 
@@ -114,6 +116,15 @@ class Stage:
             if process.is_alive():
                 process.kill()
         return int(process.exitcode or 0)
+
+
+@pytest.fixture
+def anvil(tmp_path: Path) -> Iterator[Anvil]:
+    """Its chain is taken back and reorganised some thousand blocks in all."""
+    config = replace(load_anvil_config(), port=0, block_time_s=0, slots_in_an_epoch=32)
+    log = tmp_path / "anvil.log"
+    with start_anvil(config, log=log, extra_arguments=KEEP_STATES) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """A process that settles what is in the tables, and dies where it is told to.
 
 It has the lock and the fence of a daemon, mines its own blocks, and indexes them. What befalls the
-chain is a script by numbers of blocks, which goes on in the next process: the price of gas leaps
-while the first post and refund wait, and a reorganisation takes blocks away.
+chain is a story told by numbers of steps, which goes on in the next process.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ from inferd.settlement.engine import Settlement
 from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
 from inferd.settlement.state import LIVE_SQL
+from tests.settlement.scripted import ScriptedRpc, answer_lost
 from tests.settlement.watched_io import Watch, WatchedCalls, WatchedPool
 from tests.settlement.world import GWEI, POST_AT_ONCE, POSTER_BPS, World
 
-SPIKE = range(2, 4)
-REORG_AT, REORG_DEPTH = 7, 4
 MAX_TICKS = 30
 _SPIKE_WEI, _CALM_WEI = 20 * GWEI, GWEI
 
@@ -46,6 +44,35 @@ _OPEN = (
 
 
 @dataclass(frozen=True)
+class Story:
+    """What befalls the chain, by the number of the step it is before."""
+
+    spike: tuple[int, ...] = ()
+    """Gas is dear."""
+    still: tuple[int, ...] = ()
+    """No block comes, and there is a step more at the same head."""
+    reorg_at: int = 0
+    reorg_depth: int = 0
+    foreign_at: int = 0
+    """Somebody with our key pools a transaction of the next nonce, dearer than any of ours."""
+    lost_send: int = 0
+    """Of which call that sends, counted in each process, the answer is lost."""
+    until_final: bool = False
+
+    @property
+    def told_after(self) -> int:
+        return max(*self.spike, *self.still, self.reorg_at + self.reorg_depth, self.foreign_at)
+
+
+STORIES = {
+    "dear gas and a reorganisation": Story(spike=(2, 3), reorg_at=7, reorg_depth=4),
+    "a foreign transaction and lost answers": Story(
+        still=(4,), foreign_at=1, lost_send=3, until_final=True
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Order:
     """What a process is told; `folder` has the number of the newest tick, and what was passed."""
 
@@ -55,6 +82,7 @@ class Order:
     genesis_hash: Hash32
     worker_secrets: tuple[bytes, ...]
     folder: Path
+    story: Story
     die_at: str | None = None
 
 
@@ -77,7 +105,7 @@ async def _run(order: Order) -> None:
     async with Rpc([order.url]) as rpc:
         world = _world(order, rpc, pool)
         settlement = Settlement(
-            rpc=WatchedCalls(rpc, "rpc", watch),
+            rpc=WatchedCalls(_endpoint(rpc, order.story), "rpc", watch),
             db=WatchedPool(pool, watch),  # type: ignore[arg-type]
             contracts=order.contracts,
             signer=WatchedCalls(world.poster, "signer", watch),
@@ -92,8 +120,8 @@ async def _run(order: Order) -> None:
             if tick > MAX_TICKS:
                 raise TimeoutError("it comes to no end")
             counter.write_text(str(tick))
-            await watch.all_of(settlement.step(await _block(world, tick)))
-            if tick > REORG_AT + REORG_DEPTH and not await pool.fetchval(_OPEN):
+            await watch.all_of(settlement.step(await _block(world, order.story, tick)))
+            if tick > order.story.told_after and not await _open(world, order.story):
                 break
     passed = {
         "awaits": watch.awaits,
@@ -106,10 +134,37 @@ async def _run(order: Order) -> None:
     await leadership.release()
 
 
-async def _block(world: World, tick: int) -> Any:
-    price_wei = _SPIKE_WEI if tick in SPIKE else _CALM_WEI
+def _endpoint(rpc: Rpc, story: Story) -> ScriptedRpc:
+    scripted = ScriptedRpc(rpc)
+    if story.lost_send:
+        passing = [_as_it_is] * (story.lost_send - 1)
+        scripted.then("send_raw_transaction", *passing, answer_lost)
+    return scripted
+
+
+async def _as_it_is(real: Any, *args: Any) -> Any:
+    return await real(*args)
+
+
+async def _open(world: World, story: Story) -> int:
+    left: int = await world.pool.fetchval(_OPEN)
+    if not left and story.until_final:
+        left = await world.pool.fetchval(
+            "SELECT count(*) FROM node.tx_intent WHERE state <> 'final'"
+        )
+    return left
+
+
+async def _block(world: World, story: Story, tick: int) -> Any:
+    if tick == story.foreign_at:
+        head = await world.index()
+        await world.poster_transfer(await world.posted())
+        return head
+    if tick in story.still:
+        return await world.index()
+    price_wei = _SPIKE_WEI if tick in story.spike else _CALM_WEI
     await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(price_wei)])
-    return await (world.reorg(REORG_DEPTH) if tick == REORG_AT else world.mine())
+    return await (world.reorg(story.reorg_depth) if tick == story.reorg_at else world.mine())
 
 
 def _world(order: Order, rpc: Rpc, pool: Any) -> World:

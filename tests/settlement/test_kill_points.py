@@ -31,13 +31,13 @@ from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
 from inferd.node.postgres import EmbeddedPostgres
 from tests.conftest import database_url
 from tests.faults.restless_chain import KEEP_STATES
-from tests.settlement.doomed_process import Order, processes, run
+from tests.settlement.doomed_process import STORIES, Order, Story, processes, run
 from tests.settlement.world import ETHER, POSTER_BPS, World, build_world
 
 _FEE_WEI = ETHER // 10
 _PARTS = 2
 """Tests that share the points, since two run at once."""
-_USUAL_SHARE = 12
+_USUAL_SHARE = 24
 """One of so many points is tried where nobody asks for all of them, beside those at stake."""
 _AT_STAKE = re.compile(r"(before|after) (rpc\.send_raw_transaction|signer\.sign)|after COMMIT")
 _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
@@ -46,18 +46,30 @@ _NO_IO = {
     "load_decisions": "a thread hashes what was read",
 }
 """Functions that may wait for something other than I/O."""
-_ALL_STAGES = (
+_USUAL_WAY = (
     "Poster.post > Poster._post_company > Poster._try > Launcher.launch > Sender.send",
     "Refunder._launch > Launcher.launch > Sender.send",
     "Deliverer._launch > Launcher.launch > Sender.send",
-    "Outbox.add_replacement",
     "Outbox.mark_mined",
-    "Outbox.mark_unmined",
-    "Outbox.mark_dropped",
     "Outbox.close",
-    "Outbox.reopen",
 )
-"""What a run that nothing happens to comes past."""
+_WAYS = {
+    "dear gas and a reorganisation": (
+        "Outbox.add_replacement",
+        "Outbox.mark_unmined",
+        "Outbox.mark_dropped",
+        "Outbox.reopen",
+    ),
+    "a foreign transaction and lost answers": (
+        "Outbox.mark_refused",
+        "Outbox.mark_unanswered",
+        "Outbox.mark_found",
+        "Outbox.mark_unknown",
+        "Follower._give_back",
+        "Outbox.finalise",
+    ),
+}
+"""What a run that nobody kills comes past, beside the usual way."""
 _WITHIN_S = 120
 _FULFILLED = "0x" + keccak(text="InferenceFulfilled(uint256,address,bytes32)").hex()
 
@@ -74,6 +86,7 @@ class Stage:
     expired: int
     diary: Address
     workers: tuple[bytes, ...]
+    story: Story
     snapshot: str = ""
 
     async def fresh(self) -> tuple[str, Path]:
@@ -106,6 +119,7 @@ class Stage:
             genesis_hash=world.genesis_hash,
             worker_secrets=self.workers,
             folder=folder,
+            story=self.story,
             die_at=die_at,
         )
         process = processes().Process(target=run, args=(order,))
@@ -118,10 +132,16 @@ class Stage:
         return int(process.exitcode or 0)
 
 
+@pytest.fixture(params=STORIES)
+def story(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def anvil(tmp_path: Path) -> Iterator[Anvil]:
+def anvil(tmp_path: Path, story: str) -> Iterator[Anvil]:
     """Its chain is taken back and reorganised some thousand blocks in all."""
-    config = replace(load_anvil_config(), port=0, block_time_s=0, slots_in_an_epoch=32)
+    slots = 1 if STORIES[story].until_final else 32
+    config = replace(load_anvil_config(), port=0, block_time_s=0, slots_in_an_epoch=slots)
     log = tmp_path / "anvil.log"
     with start_anvil(config, log=log, extra_arguments=KEEP_STATES) as running:
         yield running
@@ -129,7 +149,7 @@ def anvil(tmp_path: Path) -> Iterator[Anvil]:
 
 @pytest.fixture
 async def stage(
-    anvil: Anvil, database: str, postgres: EmbeddedPostgres, tmp_path: Path
+    story: str, anvil: Anvil, database: str, postgres: EmbeddedPostgres, tmp_path: Path
 ) -> AsyncIterator[Stage]:
     pool = await open_pool(database)
     async with Rpc([anvil.url]) as rpc:
@@ -146,7 +166,7 @@ async def stage(
         await pool.close()
         name = urlsplit(database).path.removeprefix("/")
         secrets_ = tuple(key.to_bytes() for key in world.worker_keys.values())
-        yield Stage(world, postgres, name, tmp_path, ids, expired, diary, secrets_)
+        yield Stage(world, postgres, name, tmp_path, ids, expired, diary, secrets_, STORIES[story])
 
 
 async def _assert_done(stage: Stage, name: str) -> None:
@@ -158,8 +178,9 @@ async def _assert_done(stage: Stage, name: str) -> None:
     assert await world.credit(world.poster.address) == paid_wei * POSTER_BPS // 10_000
     assert await world.credit(world.requester.address) == _FEE_WEI
     posted = await world.posted()
+    foreign = int(stage.story.foreign_at > 0)
     # One post, one delivery and one refund, whatever was begun twice: no gas is paid for nothing.
-    assert posted == 3
+    assert posted == foreign + 3
     connection = await connect(database_url(stage.postgres, name))
     try:
         rows = await connection.fetch("SELECT id, status::text AS s FROM chain.request")
@@ -169,12 +190,12 @@ async def _assert_done(stage: Stage, name: str) -> None:
         }
         assert await connection.fetchval("SELECT next_nonce FROM node.sender") == posted
         assert not await connection.fetchval("SELECT count(*) FROM node.tx_item WHERE live")
-        nonces = await connection.fetch("SELECT DISTINCT nonce FROM node.tx_attempt ORDER BY 1")
-        assert [row["nonce"] for row in nonces] == list(range(posted))
+        nonces = await connection.fetch("SELECT DISTINCT nonce FROM node.tx_attempt")
+        assert {row["nonce"] for row in nonces} | set(range(foreign)) == set(range(posted))
         mined = await connection.fetch(
             "SELECT nonce, count(*) AS n FROM node.tx_attempt WHERE state = 'mined' GROUP BY 1"
         )
-        assert {row["nonce"]: row["n"] for row in mined} == dict.fromkeys(range(posted), 1)
+        assert {row["nonce"]: row["n"] for row in mined} == dict.fromkeys(range(foreign, posted), 1)
         live = "state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined')"
         assert not await connection.fetchval(f"SELECT count(*) FROM node.tx_intent WHERE {live}")
     finally:
@@ -224,12 +245,12 @@ def _drawn(point: str) -> bool:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_killed_at_every_await__the_next_process_ends_it_once(
-    stage: Stage, part: int, capsys: pytest.CaptureFixture[str]
+    stage: Stage, story: str, part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     passed = await _whole(stage)
     assert set(passed["unwatched"]) <= set(_NO_IO)
     points = passed["points"]
-    for what in _ALL_STAGES:
+    for what in _USUAL_WAY + _WAYS[story]:
         assert any(what in point for point in points), what
     chosen = _chosen(points, part)
     processes_run = 0
@@ -245,6 +266,6 @@ async def test_killed_at_every_await__the_next_process_ends_it_once(
         await stage.drop(name)
     with capsys.disabled():
         print(
-            f"\n{len(chosen)} of {len(points)} points ({passed['awaits']} awaits):"
+            f"\n{story}: {len(chosen)} of {len(points)} points ({passed['awaits']} awaits):"
             f" {processes_run} processes, {len(chosen)} histories that ended as they should"
         )

@@ -101,9 +101,9 @@ def merged(view: OrderView, split: Split, arm: Ints) -> tuple[Floats, Floats]:
 def oldest_first(age: Floats, place: Floats) -> Floats:
     """A key for each request by falling age, then by rising place; whole numbers of at least 0."""
     span = place.max(initial=0.0) + 1.0
+    keys: Floats = place - age * span
     if (age.max(initial=0.0) + 1.0) * span < _EXACT:
-        return place - age * span
-    keys = np.empty(len(age))
+        return keys
     keys[np.lexsort((place, -age))] = np.arange(len(age))
     return keys
 

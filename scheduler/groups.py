@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scheduler.cells import Cells
 from scheduler.kinds import Floats, Ints, mean_ms, p90_ms
 from scheduler.model import Block
-from scheduler.policies.protocol import Policy
+from scheduler.policies.protocol import Policy, SeatsView
 from scheduler.prospects import Prospects
 from scheduler.seats import Group, Kind, Loads, OpenSeats
 from scheduler.workers import ModelSeats, WorkerTable
@@ -37,6 +37,8 @@ class Groups:
         """By model, one an arm, once one of its seats is looked for."""
         self._places: list[dict[int, list[tuple[Floats, int]]]] = [{} for _ in policies]
         """By arm and rank, where the worker's load is in the columns of models."""
+        self._views: dict[int, SeatsView] = {}
+        """By kind: all arms see the same open seats."""
         self._kinds: list[dict[int, Kind]] = [{} for _ in policies]
         self._groups: list[dict[int, Group]] = [{} for _ in policies]
         self._suiting: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
@@ -97,12 +99,13 @@ class Groups:
         if kind is None:
             if not self._open[model]:
                 self._seat(model)
-            kind = self._kinds[arm][code] = Kind(
-                self._open[model][arm],
-                float(prospects.tokens[cell]),
-                int(prospects.sigma_class[cell]),
-                self._policies[arm],
-            )
+            view = self._views.get(code)
+            if view is None:
+                view = self._views[code] = self._open[model][0].view(
+                    float(prospects.tokens[cell]), int(prospects.sigma_class[cell])
+                )
+            kind = Kind(self._open[model][arm], view, self._policies[arm])
+            self._kinds[arm][code] = kind
         least_mb, needed_mb = prospects.least_mb[model], int(self._cells.needed_mb[cell])
         if not owned_only and needed_mb <= least_mb:
             return Group(kind, None)

@@ -156,9 +156,8 @@ class Kind:
 
     __slots__ = ("p90_ms", "seats", "work")
 
-    def __init__(self, seats: OpenSeats, tokens: float, sigma_class: int, policy: Policy) -> None:
-        """Raises InvalidKeys."""
-        view = seats.view(tokens, sigma_class)
+    def __init__(self, seats: OpenSeats, view: SeatsView, policy: Policy) -> None:
+        """`view` is the seats' of that kind. Raises InvalidKeys."""
         self.seats, self.p90_ms = seats, view.p90_ms
         self.work = checked(policy.work(view), len(seats.rank), policy)
 

@@ -50,14 +50,15 @@ class Posts:
         recent = world.base_fees_wei[max(last - FORECAST_BLOCKS, 0) : last]
         interval_s = world.block_ms / 1000
         self.again_at_s = None
+        gathering = gather(
+            self._gathering,
+            head,
+            now_s=now_s,
+            interval_s=interval_s,
+            lead_s=world.posting.lead_s,
+        )
+        due_at_s = gathering.due_at_s  # For all posts of this moment, as in the daemon.
         while self._ready and len(self._in_flight) < MAX_POSTS_IN_FLIGHT:
-            gathering = gather(
-                self._gathering,
-                head,
-                now_s=now_s,
-                interval_s=interval_s,
-                lead_s=world.posting.lead_s,
-            )
             decision = decide(
                 PostingSnapshot(
                     block=head,
@@ -67,13 +68,14 @@ class Posts:
                     rules=world.posting,
                     block_interval_s=interval_s,
                     recent_base_fees_wei=tuple(recent),
-                    due_at_s=gathering.due_at_s,
+                    due_at_s=due_at_s,
                 )
             )
             if decision.reason is PostReason.GATHERING:
-                self._gathering, self.again_at_s = gathering.held(), decision.again_at_s
+                gathering, self.again_at_s = gathering.held(), decision.again_at_s
             else:
-                self._gathering = gathering.decided(now_s)
+                gathering = gathering.decided(now_s)
+            self._gathering = gathering
             for lost in decision.too_late:
                 del self._ready[lost.key]
                 yield lost.key

@@ -38,7 +38,8 @@ _FEE_WEI = ETHER // 10
 _PARTS = 2
 """Tests that share the points, since two run at once."""
 _USUAL_SHARE = 24
-"""One of so many points is tried where nobody asks for all of them, beside those at stake."""
+"""One of so many points is tried where nobody asks for all of them, beside those at stake: all take
+a second and more each."""
 _AT_STAKE = re.compile(r"(before|after) (rpc\.send_raw_transaction|signer\.sign)|after COMMIT")
 _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 _NO_IO = {
@@ -124,12 +125,11 @@ class Stage:
         )
         process = processes().Process(target=run, args=(order,))
         process.start()
-        try:
-            await asyncio.to_thread(process.join, _WITHIN_S)
-        finally:
-            if process.is_alive():
-                process.kill()
-        return int(process.exitcode or 0)
+        await asyncio.to_thread(process.join, _WITHIN_S)
+        if process.is_alive():
+            process.kill()
+            raise AssertionError(f"it hangs: {die_at or 'nobody kills it'}")
+        return int(process.exitcode)
 
 
 @pytest.fixture(params=STORIES)

@@ -101,6 +101,8 @@ class System:
         *,
         poster: str = f"{{ dev_account = {POSTER} }}",
         models: tuple[tuple[str, str], ...] = ((MODEL, "markov"), (MODEL, "markov")),
+        workers: tuple[int, ...] = WORKERS,
+        owner: int = OWNER,
         delay_price_gwei_per_s: int = 1_000_000,
         extra: str = "",
         sections: str = "",
@@ -118,7 +120,7 @@ class System:
             f"delay_price_gwei_per_s = {delay_price_gwei_per_s}",
             sections,
         ]
-        for index, (model, backend) in zip(WORKERS, models, strict=False):
+        for index, (model, backend) in zip(workers, models, strict=False):
             lines += [
                 "[[workers]]",
                 f'name = "worker-{index}"',
@@ -126,7 +128,7 @@ class System:
                 f'model = "{model}"',
                 "slots = 2",
                 f"key = {{ dev_account = {index} }}",
-                f"owner = {{ dev_account = {OWNER} }}",
+                f"owner = {{ dev_account = {owner} }}",
             ]
         return "\n".join(lines) + "\n"
 

@@ -109,8 +109,10 @@ def bid(
         raised = replacement_fees(previous, replace(market, tip_wei=tip_wei), within_worth)
         if raised is not None:
             return Bid(raised=raised)
-    if not work.in_the_way or work.worth_wei is None:
+    if work.worth_wei is None or not (work.in_the_way or is_offered_too_much(previous, work)):
         return Bid()
+    if not work.in_the_way:
+        return Bid(noop=_cheaper_noop(previous, market, caps, work, most_wei))
     at_a_loss = replacement_fees(previous, market, caps_of_work)
     if work.noop_gas is None:
         return Bid(raised=at_a_loss)
@@ -121,6 +123,24 @@ def bid(
     if loss_wei < work.noop_gas * _price_wei(noop, market):
         return Bid(raised=at_a_loss)
     return Bid(noop=noop)
+
+
+def is_offered_too_much(previous: Fees, work: Work) -> bool:
+    """Whether it would be mined at a loss at the most that it offers: some of what it was made for
+    is settled by others, or past its time."""
+    return work.worth_wei is not None and previous.max_fee_wei > work.worth_wei
+
+
+def _cheaper_noop(
+    previous: Fees, market: Market, caps: FeeCaps, work: Work, most_wei: int | None
+) -> Fees | None:
+    """One that costs less now than what is lost where the old bytes are mined after all."""
+    if work.noop_gas is None or work.worth_wei is None:
+        return None
+    noop = replacement_fees(previous, market, _affordable(caps, work.noop_gas, most_wei))
+    mined_at_wei = min(previous.max_fee_wei, market.base_fee_wei + previous.priority_fee_wei)
+    loss_wei = work.gas_limit * max(mined_at_wei - work.worth_wei, 0)
+    return noop if noop and loss_wei > work.noop_gas * _price_wei(noop, market) else None
 
 
 def _affordable(caps: FeeCaps, gas_limit: int, most_wei: int | None) -> FeeCaps:

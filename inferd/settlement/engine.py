@@ -31,6 +31,7 @@ from inferd.settlement.sending import Sender, pause_of
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.signing import Signing
 from inferd.settlement.state import IntentState
+from inferd.settlement.turns import Turns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
@@ -98,7 +99,10 @@ class Settlement:
             signer.address,
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
-        self._poster = Poster(db, launcher, contracts, sign_group, settings, self.status, now)
+        turns = Turns(db, signer.address, settings)
+        self._poster = Poster(
+            db, launcher, contracts, sign_group, settings, self.status, now, turns
+        )
         self._deliverer = Deliverer(db, launcher, contracts, settings, self.status)
         self._refunder = Refunder(db, launcher, contracts, settings, self.status)
         self._funds = Funds(db, settings, self.status)

@@ -67,14 +67,14 @@ class Launcher:
         self._max_gas = max_gas
         self._purse = purse
         self.behind_others = False
-        """Whether transactions of ours are on their way that come before the next one."""
+        """Whether transactions, of ours or of rivals, may be on their way before the next one."""
         self._rollup = rollup
 
     async def simulate(self, call: Call, sight: Sight) -> int:
         """How many items the call would settle, refund or deliver now; 0 where it reverts.
 
-        Now is at the head, and, while earlier transactions of ours are on their way, after what the
-        node expects of the next block as well. Raises RPC_TROUBLE.
+        Now is at the head, and, while transactions that come first may be on their way, after what
+        the node expects of the next block as well. Raises RPC_TROUBLE.
         """
         count = await self._simulate_at(call, sight.head)
         if count and self.behind_others:

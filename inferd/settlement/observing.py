@@ -41,6 +41,10 @@ class Evidence:
     """Hashes that indexed events name, where the endpoint shows nothing of a spent nonce."""
     wanted: bool = False
     """Its items are worth a transaction: all of them before it is signed, any of them later."""
+    fit_fees_wei: int = 0
+    """Fees of the items that still wait."""
+    all_fees_wei: int = 0
+    """Fees of all of them that there still are."""
     deadline_s: int | None = None
     """The first of the items that still wait."""
     hopeless: bytes | None = None
@@ -104,7 +108,7 @@ class Observer:
                 found.known.add(attempt.hash)
         if not found.known and intent.nonce is not None and intent.nonce < sight.chain_nonce:
             found.proven = await self._outbox.logged(intent)
-        await self._look_at_items(intent, found, sight)
+        await self._look_at_items(intent, found, sight, place)
         if intent.attempts:
             newest = intent.attempts[-1]
             if self._sender.refused_blocks(newest) >= self._settings.max_refused_blocks:
@@ -206,12 +210,15 @@ class Observer:
         return max(most_wei - sight.data.reserve(len(intent.calldata), gas_limit), 0)
 
     def _worth_wei(self, intent: Intent, found: Evidence) -> int | None:
-        """Of a gas. A refund earns nothing: its cap says what it is worth to the operator."""
+        """Of a gas, for what of its items still waits. A refund earns nothing: its cap says what it
+        is worth to the operator."""
         if not found.wanted and intent.items:
             return 0
         if intent.kind == "refund":
             return self._settings.refund_max_fee_per_gas_wei
-        return intent.break_even_wei
+        if intent.break_even_wei is None or not found.all_fees_wei:
+            return intent.break_even_wei
+        return intent.break_even_wei * found.fit_fees_wei // found.all_fees_wei
 
     def _may_need_noop(self, intent: Intent, found: Evidence, sight: Sight) -> bool:
         if not intent.attempts or found.receipts or found.ahead:
@@ -220,32 +227,42 @@ class Observer:
         priced_out = (
             newest.fees.max_fee_wei < sight.next_base_fee_wei + newest.fees.priority_fee_wei
         )
+        worth_wei = self._worth_wei(intent, found)
         return (
-            found.hopeless is not None
+            (worth_wei is not None and newest.fees.max_fee_wei > worth_wei)
+            or found.hopeless is not None
             or intent.cancel_asked
             or not intent.has_effect(newest)
             or (intent.state in UNTAKEN and not found.wanted)
             or (found.in_the_way and priced_out)
         )
 
-    async def _look_at_items(self, intent: Intent, found: Evidence, sight: Sight) -> None:
-        """Whether they still wait for this.
+    async def _look_at_items(
+        self, intent: Intent, found: Evidence, sight: Sight, place: Place
+    ) -> None:
+        """Whether they still wait for this: results, until the next block will be past their time.
 
         An empty one was to fill a gap, and is made anew where the gap is still there.
         """
         async with self._pool.acquire() as connection:
             (row,) = await connection.fetch(
-                "SELECT count(*) AS fit, min(r.deadline_s) AS deadline_s"
-                " FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
-                " AND r.commitment = i.commitment WHERE i.intent_id = $1 AND CASE $3::text"
-                " WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $2"
+                "SELECT count(*) FILTER (WHERE fits) AS fit,"
+                " min(deadline_s) FILTER (WHERE fits) AS deadline_s,"
+                " coalesce(sum(fee_wei) FILTER (WHERE fits), 0) AS fit_fees_wei,"
+                " coalesce(sum(fee_wei), 0) AS all_fees_wei"
+                " FROM (SELECT r.deadline_s, r.fee_wei, CASE $3::text"
+                " WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $4"
                 " WHEN 'refund' THEN r.status = 'pending' AND r.deadline_s < $2"
                 " WHEN 'deliver' THEN r.status = 'fulfilled'"
-                "     AND r.callback_delivered_block IS NULL END",
+                "     AND r.callback_delivered_block IS NULL END AS fits"
+                " FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
+                " AND r.commitment = i.commitment WHERE i.intent_id = $1) item",
                 intent.id,
                 sight.head.timestamp_s,
                 intent.kind,
+                sight.head.timestamp_s + int(place.interval_s),
             )
         fit: int = row["fit"]
         found.wanted = fit > 0 if intent.attempts else fit == len(intent.items) > 0
         found.deadline_s = row["deadline_s"] if intent.kind == "post" else None
+        found.fit_fees_wei, found.all_fees_wei = int(row["fit_fees_wei"]), int(row["all_fees_wei"])

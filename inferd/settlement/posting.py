@@ -31,6 +31,7 @@ from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.turns import Turns
 from scheduler.batching import decide
 from scheduler.gas import calldata_floor
 from scheduler.gathering import Gathering, gather
@@ -86,6 +87,7 @@ class Poster:
         settings: SettlementSettings,
         status: SettlementStatus,
         now: Callable[[], float],
+        turns: Turns,
     ) -> None:
         self._pool = pool
         self._launcher = launcher
@@ -94,6 +96,7 @@ class Poster:
         self._settings = settings
         self._status = status
         self._now = now
+        self._turns = turns
         self._domain = domain_separator(contracts.chain_id, contracts.results)
         self._holds = Holds()
         self._too_late: set[Item] = set()
@@ -118,10 +121,14 @@ class Poster:
         self._holds.keep_only(result.outbox_item() for result in found)
         self._too_late &= {result.outbox_item() for result in found}
         terms = await self._terms(sight)
+        await self._turns.look(sight.head)
+        if self._turns.has_rivals and settings.pool_visible:
+            self._launcher.behind_others = True
+        come = self._turns.come(found, sight.head, self._now(), terms.block_interval_s)
         taken: set[RequestKey] = set()
         posted = 0
         # Those that spoilt a transaction, or may have, come last and keep to themselves.
-        for number, company in enumerate(companies(found, lambda one: one.cohort) or [()]):
+        for number, company in enumerate(companies(come, lambda one: one.cohort) or [()]):
             left = [result for result in company if result.ready.key not in taken]
             many, stopped = await self._post_company(
                 left, terms, sight, slots - posted, taken, say=number == 0
@@ -130,8 +137,9 @@ class Poster:
             if stopped:
                 break
         self._status.waits_for_slot = posted >= slots and await self._would_post(
-            found, taken, terms, sight
+            come, taken, terms, sight
         )
+        self._status.posting += self._turns.told(len(found) - len(come))
         self._status.posting += _undeliverable(len(undeliverable))
         self._count([result for result in found if result.ready.key not in taken], sight)
         return posted

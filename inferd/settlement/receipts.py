@@ -46,6 +46,8 @@ GROUP_SKIP_REASONS = (
 CALLBACK_SKIP_REASONS = ("not_owed", "not_callback")
 
 SETTLED = "settled"
+ALREADY_SETTLED = "skipped:already_settled"
+"""Another transaction was first."""
 REFUNDED_OUTCOME = "refunded"
 DELIVERED = "delivered"
 CALLBACK_FAILED_OUTCOME = "callback_failed"

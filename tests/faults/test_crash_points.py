@@ -69,6 +69,13 @@ async def _until_no_live_intent(database: str) -> None:
 
 async def assert_each_settled_once(world: System, ids: list[int], fee_wei: int = FEE_WEI) -> None:
     """One event each, and credits to the wei."""
+    assert await fulfilled_ids(world) == ids
+    credits_wei = await world.credit_wei(POSTER) + await world.credit_wei(OWNER)
+    assert credits_wei == len(ids) * fee_wei
+
+
+async def fulfilled_ids(world: System) -> list[int]:
+    """The request of each event that says one is fulfilled, in ascending order."""
     logs = await world.rpc.request(
         "eth_getLogs",
         [
@@ -80,9 +87,7 @@ async def assert_each_settled_once(world: System, ids: list[int], fee_wei: int =
             }
         ],
     )
-    assert sorted(int(log["topics"][1], 16) for log in logs) == ids
-    credits_wei = await world.credit_wei(POSTER) + await world.credit_wei(OWNER)
-    assert credits_wei == len(ids) * fee_wei
+    return sorted(int(log["topics"][1], 16) for log in logs)
 
 
 async def assert_no_nonce_gap(world: System, database: str) -> None:

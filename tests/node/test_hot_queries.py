@@ -32,12 +32,13 @@ from inferd.settlement.fees import Market
 from inferd.settlement.funds import Funds
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.observing import Evidence, Observer
+from inferd.settlement.observing import Evidence, Observer, Place
 from inferd.settlement.orders import Orders
 from inferd.settlement.overview import load_overview
 from inferd.settlement.purse import Purse
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.turns import Turns
 from inferd.workers import leases
 from scheduler.allowance import Limits, Quota
 from scheduler.model import GasModel, Reason, Rules
@@ -238,7 +239,8 @@ async def a_settlement_step(pool: Pool) -> None:
     intent = await reader.load(5)
     observer: Any = SimpleNamespace(_pool=pool)
     sight: Any = SimpleNamespace(head=head)
-    await Observer._look_at_items(observer, intent, Evidence(), sight)
+    await Observer._look_at_items(observer, intent, Evidence(), sight, Place(True, False, 12.0))
+    await Turns(pool, SENDER, SettlementSettings(poster_bps=1_000)).look(head)
     await reader.logged(intent)
     async with pool.acquire() as connection:
         assert await connection.fetch(watching.TO_LOOK_AT) == []

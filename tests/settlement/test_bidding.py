@@ -60,7 +60,7 @@ def test_bid__any__within_caps_and_budget_and_dearer_on_both_fields(
         if most_wei is not None:
             assert fees.max_fee_wei * gas <= most_wei
     if work.worth_wei is not None and not work.in_the_way:
-        assert offered.noop is None
+        assert offered.noop is None or previous.max_fee_wei > work.worth_wei
         assert offered.raised is None or offered.raised.max_fee_wei <= work.worth_wei
 
 
@@ -98,6 +98,16 @@ def test_bid__worth_more_than_the_cap__the_cap_in_the_last_block() -> None:
 def test_bid__in_a_spike__waits_where_it_is_in_nobodys_way() -> None:
     assert bid(PREVIOUS, SPIKE, CAPS, POST) == Bid()
     assert bid(PREVIOUS, CALM, CAPS, POST).raised is not None
+
+
+def test_bid__worth_less_than_it_offers__the_smaller_loss() -> None:
+    """200,000 gas at 3 gwei more than they are worth, or 25,200 gas at the price now."""
+    left = replace(POST, worth_wei=GWEI)
+    offered = Fees(4 * GWEI, GWEI)
+    assert bid(offered, Market(4 * GWEI, GWEI), CAPS, left).noop is not None
+    assert bid(offered, SPIKE, CAPS, left) == Bid()
+    assert bid(offered, Market(4 * GWEI, GWEI), CAPS, replace(left, worth_wei=4 * GWEI)) == Bid()
+    assert bid(offered, Market(4 * GWEI, GWEI), CAPS, replace(left, noop_gas=None)) == Bid()
 
 
 def test_bid__in_a_spike_and_in_the_way__the_smaller_loss() -> None:

@@ -12,6 +12,7 @@ import pytest
 from indexer.types import Wei
 from inferd.chain.requester import submit_many
 from inferd.protocol.request import RequestParams, model_id
+from tests.settlement.scripted import ScriptedRpc, answer
 from tests.settlement.world import GWEI, POSTER_BPS, World
 
 _BLOCK_S = 12
@@ -20,6 +21,7 @@ _BPS = 10_000
 _TIP_WEI = 5 * _MWEI
 _SINGLE_GAS = 62_000
 """Of a post of one result, once the slots of the credits are written; 58,300 as measured."""
+_NOTHING_GAS = 22_000
 _SETTLING_BLOCKS = 12
 _RHYTHM_BLOCKS = 22
 """Blocks before the series: how far apart they are is measured on these."""
@@ -185,6 +187,7 @@ async def _next_base_fee(world: World, wei: int) -> None:
     [
         pytest.param(spike(), 40, True, id="spike"),
         pytest.param(spike(), 5, True, id="spike-over-the-cap"),
+        pytest.param(spike(), 40, False, id="spike-that-no-node-foresees"),
         pytest.param(recorded(), 40, True, id="recorded"),
     ],
 )
@@ -212,12 +215,15 @@ async def test_a_series(world: World, fees: list[int], cap_times: int, announced
     by_id = {one.request_id: each for one, each in zip(submitted, asked, strict=True)}
 
     now_s = [float(begin_s)]
+    rpc = ScriptedRpc(world.rpc)
+    rpc.always("max_priority_fee", answer(Wei(_TIP_WEI)))
     settlement = world.settlement(
+        rpc,
         now=lambda: now_s[0],
         guard_s=12.0,
         delay_price_wei_per_s=2 * 10**10,
         max_fee_per_gas_wei=cap_wei,
-        max_priority_fee_wei=_TIP_WEI,
+        max_priority_fee_wei=20 * _TIP_WEI,
         refunds=False,
         sign_timeout_s=30.0,
     )
@@ -246,6 +252,7 @@ async def test_a_series(world: World, fees: list[int], cap_times: int, announced
 
 async def _assert_no_post_at_a_loss(world: World, by_id: dict[int, _Asked]) -> None:
     outcomes = await world.pool.fetch("SELECT intent_id, request_id, outcome FROM node.tx_item")
+    states = {one["id"]: one["state"] for one in await world.intents()}
     mined = [one for one in await world.attempts() if one["state"] == "mined"]
     assert len(mined) == await world.posted() > 1
     for attempt in mined[1:]:
@@ -256,7 +263,10 @@ async def _assert_no_post_at_a_loss(world: World, by_id: dict[int, _Asked]) -> N
             by_id[one["request_id"]].revenue_wei for one in items if one["outcome"] == "settled"
         )
         cost_wei = receipt.gas_used * receipt.effective_gas_price_wei
-        print(f"post of {len(items)}: earned {earned_wei / 1e9:.0f} cost {cost_wei / 1e9:.0f} gwei")
+        if states[attempt["intent_id"]] == "cancelled":
+            # Some of its items passed their time: its nonce on nothing was the smaller loss.
+            assert receipt.gas_used < _NOTHING_GAS
+            continue
         assert cost_wei <= earned_wei, (attempt["intent_id"], [dict(one) for one in items])
 
 

@@ -35,12 +35,12 @@ test-contracts: setup
 	cd contracts && ../node_modules/.bin/forge test
 
 test-python: setup
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist loadgroup
 
 # More runs of everything that draws its cases.
 test-deep: setup
 	cd contracts && FOUNDRY_PROFILE=deep ../node_modules/.bin/forge test
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 2 --dist loadgroup
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 4 --dist loadgroup
 
 # Of the lines in assembly forge sees nothing: they count as not executed.
 coverage: setup

@@ -37,7 +37,7 @@ from tests.settlement.world import ETHER, POSTER_BPS, World, build_world
 _FEE_WEI = ETHER // 10
 _PARTS = 2
 """Tests that share the points, since two run at once."""
-_USUAL_SHARE = 24
+_USUAL_SHARE = 48
 """One of so many points is tried where nobody asks for all of them, beside those at stake: all take
 a second and more each."""
 _AT_STAKE = re.compile(r"(before|after) (rpc\.send_raw_transaction|signer\.sign)|after COMMIT")

@@ -22,7 +22,28 @@ from inferd.settlement.purse import Purse
 from inferd.settlement.records import Intent, Payload
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import SettlementSettings
-from inferd.settlement.state import IntentState, Observation, ReceiptView
+from inferd.settlement.state import LIVE_SQL, IntentState, Observation, ReceiptView
+
+_FIT = f"""
+    SELECT count(*) FILTER (WHERE fits) AS fit, min(deadline_s) FILTER (WHERE fits) AS deadline_s,
+           coalesce(sum(fee_wei) FILTER (WHERE fits), 0) AS fit_fees_wei,
+           coalesce(sum(fee_wei), 0) AS all_fees_wei
+    FROM (
+        SELECT r.deadline_s, r.fee_wei, CASE $3::text
+            WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $4
+            WHEN 'refund' THEN r.status = 'pending' AND r.deadline_s < $2
+            WHEN 'deliver' THEN r.callback_delivered_block IS NULL
+                AND (r.status = 'fulfilled' OR r.status = 'pending' AND EXISTS (
+                    SELECT FROM node.tx_item p JOIN node.tx_intent t ON t.id = p.intent_id
+                    WHERE p.request_id = r.id AND p.commitment = r.commitment
+                      AND t.kind = 'post' AND t.{LIVE_SQL}))
+            END AS fits
+        FROM node.tx_item i
+        JOIN chain.request r ON r.id = i.request_id AND r.commitment = i.commitment
+        WHERE i.intent_id = $1
+    ) item
+"""  # noqa: S608 - constants
+"""Of the items of an intent, those that still wait for it."""
 
 UNTAKEN = frozenset({IntentState.SIGNED, IntentState.UNKNOWN})
 """States of what no endpoint is known to have taken."""
@@ -240,23 +261,14 @@ class Observer:
     async def _look_at_items(
         self, intent: Intent, found: Evidence, sight: Sight, place: Place
     ) -> None:
-        """Whether they still wait for this: results, until the next block will be past their time.
+        """Whether they still wait for this: results, until the next block will be past their time;
+        calls also while a post of theirs is under way again, which has the lower nonce.
 
         An empty one was to fill a gap, and is made anew where the gap is still there.
         """
         async with self._pool.acquire() as connection:
             (row,) = await connection.fetch(
-                "SELECT count(*) FILTER (WHERE fits) AS fit,"
-                " min(deadline_s) FILTER (WHERE fits) AS deadline_s,"
-                " coalesce(sum(fee_wei) FILTER (WHERE fits), 0) AS fit_fees_wei,"
-                " coalesce(sum(fee_wei), 0) AS all_fees_wei"
-                " FROM (SELECT r.deadline_s, r.fee_wei, CASE $3::text"
-                " WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $4"
-                " WHEN 'refund' THEN r.status = 'pending' AND r.deadline_s < $2"
-                " WHEN 'deliver' THEN r.status = 'fulfilled'"
-                "     AND r.callback_delivered_block IS NULL END AS fits"
-                " FROM node.tx_item i JOIN chain.request r ON r.id = i.request_id"
-                " AND r.commitment = i.commitment WHERE i.intent_id = $1) item",
+                _FIT,
                 intent.id,
                 sight.head.timestamp_s,
                 intent.kind,

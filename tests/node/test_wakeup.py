@@ -53,8 +53,9 @@ async def test_settlement_steps_again_when_it_asked_for_it(pool: Pool) -> None:
         return time.time() + 0.01 if len(steps) < 3 else None
 
     bell = Wakeup()
+    settlement = SimpleNamespace(step=step, knows_prices=True)
     session: Any = SimpleNamespace(
-        _settle_bell=bell, caught_up=True, _db=pool, settlement=SimpleNamespace(step=step)
+        _settle_bell=bell, caught_up=True, _db=pool, settlement=settlement
     )
     bell.ring()
     settling = asyncio.create_task(Session._settle(session))

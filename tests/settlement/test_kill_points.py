@@ -45,6 +45,8 @@ _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 _NO_IO = {
     "build_groups": "gathers tasks, in which every call is watched",
     "load_decisions": "a thread hashes what was read",
+    "load_ready": "a thread makes results of the rows that were read",
+    "Poster._decide": "a thread decides on them",
 }
 """Functions that may wait for something other than I/O."""
 _USUAL_WAY = (

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
-from eth_utils.address import to_checksum_address
 from pydantic import SecretStr, ValidationError
 
 from inferd.chain.keys import BadKey, KeySource, signer_tls
@@ -17,18 +15,7 @@ from inferd.node.poster import opened_poster
 from inferd.settlement.keys import SignerTrouble
 from tests.settlement.certificates import Certificates, make_certificates
 from tests.settlement.signer_server import SignerServer, signer_server
-
-ACCOUNT = Account.from_key(b"\x42" * 32)
-ASKED: dict[str, Any] = {
-    "chainId": 31337,
-    "nonce": 3,
-    "to": to_checksum_address(b"\x01" * 20),
-    "value": 0,
-    "data": b"\x01\x02",
-    "gas": 90_000,
-    "maxFeePerGas": 5_000,
-    "maxPriorityFeePerGas": 1_000,
-}
+from tests.settlement.test_remote_signer import ACCOUNT, ASKED
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import tempfile
@@ -10,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
 
@@ -37,6 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True)
         os.environ[_TEMP_ROOT] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command that runs in this process logs to the stderr of its time, which is its test's own,
+    and at its level: neither is the next test's."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from inferd.chain.anvil import Anvil
 from tests.cli.stage import SETTINGS, Stage
@@ -28,14 +26,8 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cli(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Cli]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield Cli(capsysbinary)
-    # Commands log to the stderr of their time, which is this test's own.
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+def cli(capsysbinary: pytest.CaptureFixture[bytes]) -> Cli:
+    return Cli(capsysbinary)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ class SlowHttp:
         self._session = aiohttp.ClientSession()
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/", self._forward)
-        self._runner = web.AppRunner(app)
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

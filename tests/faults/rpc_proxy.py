@@ -198,7 +198,7 @@ async def rpc_proxy(upstream: str, plan: Plan | None = None) -> AsyncIterator[Rp
     proxy = RpcProxy(upstream, plan or Calm())
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{tail:.*}", proxy.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     async with aiohttp.ClientSession() as session:
         proxy._session = session
         await runner.setup()

@@ -49,7 +49,7 @@ async def scripted_node(
     node = ScriptedNode(upstream, script)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/{tail:.*}", node.handle)
-    runner = node.runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = node.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -99,9 +99,11 @@ async def test_backfill__long_history__equals_following(
 
 async def test_follow__two_requests_in_one_block__both(world: World, pool: Pool) -> None:
     await world.rpc.request("evm_setAutomine", [False])
-    await world.submit_many(5)
-    params = await world.some_params(b"other")
-    await world.post_transaction(2, world.contracts.requests, calls.submit(params), FEE_WEI)
+    requests = world.contracts.requests
+    five = calls.submit_many([await world.some_params()] * 5, [FEE_WEI] * 5)
+    await world.post_transaction(1, requests, five, FEE_WEI * 5)
+    one = calls.submit(await world.some_params(b"other"))
+    await world.post_transaction(2, requests, one, FEE_WEI)
     await world.mine()
     await index_once(world, pool)
     assert await pool.fetchval("SELECT count(*) FROM chain.request") == 6

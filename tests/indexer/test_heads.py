@@ -76,7 +76,7 @@ async def socket_node() -> AsyncIterator[SocketNode]:
     node = SocketNode()
     app = web.Application()
     app.router.add_get("/{tail:.*}", node.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     node.url = f"ws://127.0.0.1:{runner.addresses[0][1]}"

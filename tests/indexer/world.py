@@ -100,7 +100,7 @@ class World:
     async def submit_many(self, count: int, text: bytes = b"hello") -> None:
         params = await self.some_params(text)
         data = calls.submit_many([params] * count, [FEE_WEI] * count)
-        await self.post_transaction(1, self.contracts.requests, data, FEE_WEI * count)
+        await self.send(1, self.contracts.requests, data, FEE_WEI * count)
 
     def commitment_of(self, request_id: int, params: RequestParams) -> bytes:
         return commitment(

@@ -80,7 +80,7 @@ async def signer_server(
     server = SignerServer(account or Account.create())
     app = web.Application()
     app.router.add_post("/{tail:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     server.site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await server.site.start()

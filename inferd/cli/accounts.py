@@ -47,6 +47,6 @@ def send_as(session: Session, account: str, act: Callable[[Sender, Contracts], A
     async def work() -> T:
         source = account_source(session, account)
         async with deployed_chain(session) as chain:
-            return await act(chain.sender(source, use=account), chain.contracts)
+            return await act(await chain.sender(source, use=account), chain.contracts)
 
     return run_async(work())

@@ -187,7 +187,7 @@ async def _ask_and_wait(
 async def _submit(
     session: Session, chain: DeployedChain, question: Question
 ) -> tuple[Submitted, int]:
-    sender = chain.sender(session.settings.requester, use="requester")
+    sender = await chain.sender(session.settings.requester, use="requester")
     head = await chain.rpc.header("latest")
     if head is None:
         raise RpcUnreachable(

@@ -141,7 +141,7 @@ async def _register_one(
     chain: DeployedChain, worker: WorkerSettings, stake_wei: Wei | None
 ) -> Registration:
     account = open_account(worker.key, chain.contracts.chain_id, use=f"worker {worker.name}")
-    owner = chain.sender(owner_of(worker), use=f"owner of worker {worker.name}")
+    owner = await chain.sender(owner_of(worker), use=f"owner of worker {worker.name}")
     note(f"registering {worker.name} ({account.address})")
     return await register_worker(
         owner,

@@ -64,6 +64,6 @@ async def owned_worker(
     """
     (worker,) = chosen_workers(session.settings, [name])
     async with deployed_chain(session) as chain:
-        owner = chain.sender(owner_of(worker), use=f"owner of worker {name}")
+        owner = await chain.sender(owner_of(worker), use=f"owner of worker {name}")
         signer = open_account(worker.key, chain.contracts.chain_id, use=f"worker {name}")
         yield owner, Address(to_canonical_address(signer.address)), chain.contracts

@@ -30,6 +30,7 @@ from indexer.errors import (
     TemporaryError,
 )
 from indexer.rpc import Rpc, RpcError
+from inferd.chain.signers import TransactionSigner, opened_signer
 from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
 from inferd.node.crew import Crew, hired
@@ -37,7 +38,6 @@ from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
-from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session, own_accounts
@@ -47,7 +47,6 @@ from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.node.threads import give_way
 from inferd.protocol.deployment import Deployment, load_deployment
-from inferd.settlement.keys import TransactionSigner
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
@@ -137,7 +136,9 @@ async def _started(
         await database.prepare()
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
-        poster = await stack.enter_async_context(opened_poster(settings.poster, chain_id))
+        poster = await stack.enter_async_context(
+            opened_signer(settings.poster, chain_id, use="poster")
+        )
         crew = await stack.enter_async_context(hired(settings, deployment.contracts))
         yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
 

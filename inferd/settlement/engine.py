@@ -10,6 +10,7 @@ import structlog
 
 from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
+from inferd.chain.signers import SignerTrouble, TransactionSigner
 from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight, look
 from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
@@ -17,7 +18,6 @@ from inferd.settlement.delivering import Deliverer
 from inferd.settlement.follow import Follower
 from inferd.settlement.funds import Funds
 from inferd.settlement.gaps import GapFiller
-from inferd.settlement.keys import SignerTrouble, TransactionSigner
 from inferd.settlement.launch import Launcher
 from inferd.settlement.observing import UNTAKEN
 from inferd.settlement.orders import Orders

@@ -8,11 +8,11 @@ import structlog
 
 from indexer.database import Pool
 from indexer.types import Address, Contracts, Hash32
+from inferd.chain.signers import SignerTrouble
 from inferd.settlement.bidding import Bid
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.closing import Closer
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.keys import SignerTrouble
 from inferd.settlement.launch import Launcher
 from inferd.settlement.observing import UNTAKEN, Evidence, Observer, Place
 from inferd.settlement.outbox import Outbox

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import structlog
 
+from inferd.chain.signers import SignerTrouble
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees
-from inferd.settlement.keys import SignerTrouble
 from inferd.settlement.launch import Launcher
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Draft, Intent

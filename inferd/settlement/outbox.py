@@ -16,10 +16,10 @@ import asyncpg
 from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
+from inferd.chain.signers import SignedTx, SignerTrouble
 from inferd.protocol.request import Commitment, Delivery
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
-from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import LIVE_SQL, IntentState
@@ -404,7 +404,7 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
     except TimeoutError:
         raise SignerTrouble(
             f"the signer has not signed within {SIGN_WITHIN_S:g} s",
-            help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
+            help_text="look at the signer; nothing was signed, so nothing is lost",
         ) from None
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from eth_utils.address import to_checksum_address
 
+from inferd.chain.signers import SignedTx, TransactionSigner
 from inferd.protocol.fee_fields import fee_fields
 from inferd.settlement.chain import ChainRpc
 from inferd.settlement.data_fee import DataPrice
 from inferd.settlement.fees import Fees
-from inferd.settlement.keys import SignedTx, TransactionSigner
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Intent, Payload
 

@@ -11,7 +11,7 @@ import pytest
 from indexer.rpc import Rpc, RpcError
 from indexer.types import Hash32
 from inferd.chain.anvil import Anvil
-from inferd.settlement.keys import LocalSigner
+from inferd.chain.signers import LocalSigner
 from tests.faults.geth_pool import GethPool
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy

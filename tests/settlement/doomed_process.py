@@ -22,10 +22,10 @@ from indexer.database import open_pool
 from indexer.rpc import Rpc
 from indexer.types import Address, Contracts, Hash32
 from inferd.chain.anvil import Anvil, load_anvil_config
+from inferd.chain.signers import LocalSigner
 from inferd.chain.transact import Sender
 from inferd.node.leader import become_leader
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
 from inferd.settlement.state import LIVE_SQL
 from tests.settlement.scripted import ScriptedRpc, answer_lost

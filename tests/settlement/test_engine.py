@@ -8,10 +8,10 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Connection
 from indexer.types import Address
+from inferd.chain.signers import LocalSigner
 from inferd.protocol import calls
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import PausedReason, SettlementSettings
 from tests.settlement.scripted import ScriptedRpc, no_answer
 from tests.settlement.world import ETHER, GWEI, POSTER_BPS, World

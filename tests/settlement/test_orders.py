@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from indexer.rpc import RpcError
+from inferd.chain.signers import LocalSigner
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.orders import Order, answer_of, give
 from inferd.settlement.overview import load_overview
 from tests.settlement.poison import Poison

@@ -15,9 +15,9 @@ from eth_utils.crypto import keccak
 from indexer.database import Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32, Wei
+from inferd.chain.signers import SignedTx
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
-from inferd.settlement.keys import SignedTx
 from inferd.settlement.outbox import AlreadyLive, NonceHeld, NotPlanned, Outbox
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import (

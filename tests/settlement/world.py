@@ -24,6 +24,7 @@ from inferd.chain.delivery import CallbackFailure, deliver
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.register import register_worker
 from inferd.chain.requester import submit_many
+from inferd.chain.signers import LocalSigner, TransactionSigner
 from inferd.chain.transact import Sender
 from inferd.protocol.artifacts import load
 from inferd.protocol.calls import codec, decode_view, post, submit, view, withdraw
@@ -36,7 +37,6 @@ from inferd.protocol.typed_data import (
     sign_digest,
 )
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner, TransactionSigner
 from inferd.settlement.settings import SettlementSettings
 
 GWEI = 10**9

@@ -273,6 +273,7 @@ def settlement_settings(
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,
         max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
+        max_priority_fee_wei=posting.max_priority_fee_gwei * WEI_PER_GWEI,
         max_transaction_wei=posting.max_transaction_gwei * WEI_PER_GWEI,
         cap_wei_per_hour=posting.cap_gwei_per_hour * WEI_PER_GWEI,
         cap_wei_per_day=posting.cap_gwei_per_day * WEI_PER_GWEI,

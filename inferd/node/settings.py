@@ -130,6 +130,9 @@ class PostingSettings(_Section):
     without a rhythm, it is decided at once."""
     max_fee_gwei: int = Field(200, ge=1)
     """The most a unit of gas may cost, replacements included; above it results wait."""
+    max_priority_fee_gwei: int = Field(10, ge=1)
+    """The most of it that may be a tip to who makes the block, replacements included. A first offer
+    is at most 5/8 of it: it can be raised three times by an eighth, and then still be cancelled."""
     max_transaction_gwei: int = Field(0, ge=0)
     """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
     cap_gwei_per_hour: int = Field(0, ge=0)

@@ -158,6 +158,7 @@ class Observer:
             blocks_left=left,
             in_the_way=found.in_the_way,
             noop_gas=found.noop.gas_limit if found.noop is not None else None,
+            without_effect=not intent.has_effect(newest),
         )
         return bid(newest.fees, sight.market, settings.fee_caps(), work, most_wei)
 

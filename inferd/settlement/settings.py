@@ -43,6 +43,7 @@ class SettlementSettings:
 
     max_fee_per_gas_wei: int = 200 * WEI_PER_GWEI
     max_priority_fee_wei: int = 10 * WEI_PER_GWEI
+    """Per gas, replacements included."""
     min_priority_fee_wei: int = 0
     max_transaction_wei: int = 0
     """What one transaction may cost at most, replacements included; 0 = no limit."""

@@ -19,6 +19,7 @@ from inferd.settlement.fees import (
     Market,
     caps_in,
     first_fees,
+    least_raise,
     market_tip,
     replacement_fees,
     tip_below,
@@ -131,6 +132,17 @@ def bid(
     if loss_wei < work.noop_gas * _price_wei(noop, market):
         return Bid(raised=at_a_loss)
     return Bid(noop=noop)
+
+
+def noop_fees(
+    offered: Bid, previous: Fees, caps: FeeCaps, noop_gas: int, most_wei: int | None = None
+) -> Fees:
+    """Of a transaction without effect in the place of one that offers `previous`: what the next
+    block asks where that was found worth it, or the least that a pool takes. Where the caps leave
+    no room for that, the same once more: no pool that has the other takes it, and one that has it
+    not may."""
+    least = least_raise(previous, _affordable(caps, noop_gas, most_wei))
+    return offered.noop or offered.raised or least or previous
 
 
 def is_offered_too_much(previous: Fees, work: Work) -> bool:

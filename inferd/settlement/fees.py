@@ -78,6 +78,15 @@ def replacement_fees(previous: Fees, market: Market, caps: FeeCaps) -> Fees | No
     return Fees(min(wanted, caps.max_fee_wei), tip, market.dynamic)
 
 
+def least_raise(previous: Fees, caps: FeeCaps) -> Fees | None:
+    """The least that a pool takes in its place, whatever the next block asks; None over a cap."""
+    raised = Fees(
+        _raised(previous.max_fee_wei), _raised(previous.priority_fee_wei), previous.dynamic
+    )
+    over = raised.dynamic and raised.priority_fee_wei > caps.max_priority_fee_wei
+    return None if over or raised.max_fee_wei > caps.max_fee_wei else raised
+
+
 def within(fees: Fees, cap_wei: int) -> Fees:
     """The same fees where they offer no more than `cap_wei` a gas, and else so much."""
     return replace(

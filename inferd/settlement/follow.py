@@ -189,8 +189,10 @@ class Follower:
         raised = act is Act.BUMP
         of_work = raised and intent.has_effect(intent.attempts[-1])
         payload = intent.payload if of_work else evidence.noop
-        fees = offered.raised if raised else self._observer.noop_fees(offered, intent)
-        if payload is None or fees is None:
+        if payload is None:
+            return False
+        fees = offered.raised if raised else self._observer.noop_fees(offered, intent, payload)
+        if fees is None:
             return False
         _log.info(
             "replacing",

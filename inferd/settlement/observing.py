@@ -12,6 +12,7 @@ from inferd.settlement.bidding import (
     bid,
     blocks_until,
     first_bid,
+    noop_fees,
     patience_blocks,
 )
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
@@ -162,10 +163,10 @@ class Observer:
         )
         return bid(newest.fees, sight.market, settings.fee_caps(), work, most_wei)
 
-    def noop_fees(self, offered: Bid, intent: Intent) -> Fees:
-        """Of a transaction without effect. Where the caps leave no room, what the newest offers is
-        the most its successor can."""
-        return offered.noop or offered.raised or intent.attempts[-1].fees
+    def noop_fees(self, offered: Bid, intent: Intent, noop: Payload) -> Fees:
+        """Of a transaction without effect in place of the newest."""
+        caps, most_wei = self._settings.fee_caps(), self._purse.most_wei(intent.kind, intent)
+        return noop_fees(offered, intent.attempts[-1].fees, caps, noop.gas_limit, most_wei)
 
     def observation(
         self, intent: Intent, found: Evidence, offered: Bid, sight: Sight, place: Place
@@ -181,9 +182,9 @@ class Observer:
         not_taken = newest is not None and newest.error is not None
         can_cancel = False
         if newest is not None and found.noop is not None and not found.signer_away:
-            fees = self.noop_fees(offered, intent)
-            has_effect = bool(intent.items) and intent.has_effect(newest)
             noop = found.noop
+            fees = self.noop_fees(offered, intent, noop)
+            has_effect = bool(intent.items) and intent.has_effect(newest)
             noop_data_wei = sight.data.reserve(len(noop.calldata), noop.gas_limit)
             can_cancel = (
                 has_effect and fees.max_fee_wei * noop.gas_limit + noop_data_wei <= free_wei

@@ -15,6 +15,7 @@ from inferd.settlement.bidding import (
     bid,
     blocks_until,
     first_bid,
+    noop_fees,
     patience_blocks,
     urgent_tip,
 )
@@ -118,7 +119,18 @@ def test_whatever_was_offered__a_transaction_without_effect_can_take_its_place(
     for market, work in later:
         assert replacement_fees(offered, market, caps) is not None
         in_the_way = replace(work, worth_wei=0, in_the_way=True, noop_gas=21_000)
-        assert bid(offered, market, caps, in_the_way).noop is not None
+        offer = bid(offered, market, caps, in_the_way)
+        assert offer.noop is not None
+        for chosen in (offer, Bid()):
+            noop = noop_fees(chosen, offered, caps, 21_000)
+            assert offered.priority_fee_wei * 9 <= noop.priority_fee_wei * 8
+            assert offered.max_fee_wei * 9 <= noop.max_fee_wei * 8
+            assert noop.priority_fee_wei <= caps.max_priority_fee_wei
+            assert noop_fees(chosen, offered, caps, 21_000, 1) in (
+                offered,
+                chosen.noop,
+                chosen.raised,
+            )
         offered = bid(offered, market, caps, work).raised or offered
 
 

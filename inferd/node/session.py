@@ -83,7 +83,7 @@ class Session:
             rpc=node.rpc,
             db=db,
             contracts=contracts,
-            signer=signer,
+            signers=node.posters,
             sign_group=self._workers.sign_group,
             settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from indexer.database import Pool
@@ -115,6 +115,19 @@ async def look(
         free_wei=balance_wei,
         data=await rollup.data_price(head),
         replaces=await rollup.replaces(),
+    )
+
+
+async def look_as(rpc: ChainRpc, sender: Address, seen: Sight, confirmations: int) -> Sight:
+    """The same at the same head for another sender. Raises RPC_TROUBLE."""
+    head = seen.head
+    balance_wei = await rpc.balance(sender)
+    return replace(
+        seen,
+        chain_nonce=await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()}),
+        settled_nonce=await _nonce_at(rpc, sender, hex(max(head.number - confirmations + 1, 0))),
+        balance_wei=balance_wei,
+        free_wei=balance_wei,
     )
 
 

@@ -23,7 +23,7 @@ from inferd.settlement.receipts import (
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
-from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.settings import KeyStatus, SettlementSettings
 from inferd.settlement.state import IntentState
 
 _log = structlog.get_logger("settlement")
@@ -36,7 +36,7 @@ class Closer:
         outbox: Outbox,
         contracts: Contracts,
         settings: SettlementSettings,
-        status: SettlementStatus,
+        status: KeyStatus,
         address: Address,
     ) -> None:
         self._rpc = rpc
@@ -104,8 +104,7 @@ class Closer:
             diagnosis=diagnosis,
         )
         self._status.abandoned += given_up
-        for item_outcome in outcomes.values():
-            self._status.count(item_outcome)
+        self._status.items_by_outcome.update(outcomes.values())
         _log.info(
             "closed",
             intent_id=intent.id,

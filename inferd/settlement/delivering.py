@@ -21,7 +21,8 @@ from inferd.settlement.chain import Sight
 from inferd.settlement.delivery_gas import DELIVER_GAS
 from inferd.settlement.fees import Fees, first_fees, within
 from inferd.settlement.holds import Holds
-from inferd.settlement.launch import Call, Launcher, gas_cap
+from inferd.settlement.lanes import Lane, Lanes
+from inferd.settlement.launch import Call, gas_cap
 from inferd.settlement.records import Draft
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
 from scheduler.words import count
@@ -36,20 +37,22 @@ class Deliverer:
     def __init__(
         self,
         pool: Pool,
-        launcher: Launcher,
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
     ) -> None:
         self._pool = pool
-        self._launcher = launcher
         self._contracts = contracts
         self._settings = settings
         self._status = status
         self._holds = Holds()
 
-    async def deliver(self, sight: Sight) -> bool:
-        """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
+    async def deliver(self, lanes: Lanes) -> None:
+        """At most one new transaction. Raises RPC_TROUBLE."""
+        lane = lanes.richest()
+        if lane is None:
+            return
+        sight = lane.sight
         settings, number = self._settings, sight.head.number
         fees = first_fees(sight.market, settings.fee_caps())
         max_gas = gas_cap(settings.max_gas, sight)
@@ -72,40 +75,44 @@ class Deliverer:
             unfunded=len(fresh) if fees is not None and not chosen else 0,
         )
         if fees is None or not chosen:
-            return False
-        owed = await self._owed(await load_callbacks(self._pool, chosen), sight)
-        return await self._launch(owed, fees, sight)
+            return
+        owed = await self._owed(await load_callbacks(self._pool, chosen), lane)
+        await self._launch(owed, fees, lanes, lane)
 
-    async def _owed(self, callbacks: Sequence[Callback], sight: Sight) -> list[Callback]:
+    async def _owed(self, callbacks: Sequence[Callback], lane: Lane) -> list[Callback]:
         """Those that the contract would call at the head; the others are held back.
 
         A consumer that would fail is called all the same: that is what records its failure.
         """
-        owed = []
+        owed, sight = [], lane.sight
         for callback in callbacks:
-            if await self._launcher.owes_callback(callback.owes_arguments(), sight):
+            if await lane.launcher.owes_callback(callback.owes_arguments(), sight):
                 owed.append(callback)
             else:
                 self._holds.hold(callback.owed.outbox_item(), sight.head.number)
         return owed
 
-    async def _launch(self, callbacks: Sequence[Callback], fees: Fees, sight: Sight) -> bool:
+    async def _launch(
+        self, callbacks: Sequence[Callback], fees: Fees, lanes: Lanes, lane: Lane
+    ) -> None:
         """Half of those that a node refuses, or whose bytes take more gas than they earned, go
         alone, down to one, which is held back."""
+        sight = lane.sight
         price_wei = sight.next_base_fee_wei + fees.priority_fee_wei
         max_gas = gas_cap(self._settings.max_gas, sight)
         while callbacks:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
             calldata = deliver_calldata(callbacks)
             call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
-            gas += await self._launcher.unestimated_gas(call, sight)
+            gas += await lane.launcher.unestimated_gas(call, sight)
             earned_wei = sum(callback.owed.earned_wei for callback in callbacks)
             break_even_wei = _break_even_wei(call, gas, sight, earned_wei)
             too_dear = gas > max_gas or break_even_wei < price_wei
-            if not too_dear and await self._launcher.passes(call, gas, sight):
+            if not too_dear and await lane.launcher.passes(call, gas, sight):
                 fees = within(fees, break_even_wei)
                 draft = _draft(callbacks, call, gas, fees, sight, earned_wei)
-                return await self._launcher.launch(draft, fees, sight)
+                await lanes.launch(lane, draft, fees)
+                return
             _log.warning(
                 "delivery_too_dear" if too_dear else "delivery_refused",
                 gas_limit=gas,
@@ -114,7 +121,6 @@ class Deliverer:
             if len(callbacks) == 1:
                 self._holds.hold(callbacks[0].owed.outbox_item(), sight.head.number)
             callbacks = callbacks[: len(callbacks) // 2]
-        return False
 
 
 def _break_even_wei(call: Call, gas: int, sight: Sight, earned_wei: int) -> int:

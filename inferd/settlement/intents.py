@@ -36,15 +36,6 @@ class IntentReader:
             intents = await with_parts(connection, rows)
         return sorted(intents, key=lambda i: (i.nonce is None, i.nonce or 0, i.id))
 
-    async def other_senders(self) -> list[Address]:
-        """Who else has live intents."""
-        async with self._pool.acquire() as connection:
-            rows = await connection.fetch(
-                f"SELECT DISTINCT sender FROM node.tx_intent WHERE sender <> $1 AND {LIVE_SQL}",  # noqa: S608
-                self._sender,
-            )
-        return [row["sender"] for row in rows]
-
     async def next_nonce(self) -> int:
         """The lowest nonce that was never reserved; 0 for a sender that never sent."""
         async with self._pool.acquire() as connection:
@@ -99,6 +90,15 @@ class IntentReader:
             )
             intents = await with_parts(connection, rows)
         return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
+
+
+async def senders_under_way(pool: Pool) -> list[Address]:
+    """Who has live intents."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            f"SELECT DISTINCT sender FROM node.tx_intent WHERE {LIVE_SQL} ORDER BY sender"  # noqa: S608
+        )
+    return [row["sender"] for row in rows]
 
 
 async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Literal
 
 import structlog
@@ -13,16 +14,18 @@ from eth_abi.exceptions import DecodingError
 from indexer.rpc import RpcError, RpcMalformed
 from indexer.rpc.refusals import is_revert
 from indexer.types import Address, BlockRef, Contracts
+from inferd.chain.signers import SignerTrouble
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.fees import Fees, within
 from inferd.settlement.outbox import AlreadyLive, Outbox
 from inferd.settlement.purse import Purse
-from inferd.settlement.records import Draft, Payload
+from inferd.settlement.records import Draft, Intent, Payload
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
-from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
 from inferd.settlement.signing import Signing
+from inferd.settlement.state import IntentState
 from scheduler.gas import MAX_TRANSACTION_GAS
 
 _log = structlog.get_logger("settlement")
@@ -43,6 +46,18 @@ class Call:
     calldata: bytes
 
 
+class Launched(Enum):
+    """What became of something new."""
+
+    SENT = auto()
+    KEPT = auto()
+    """Its bytes are stored and no endpoint has them yet: it stays with this key."""
+    NOT_BY_THIS_KEY = auto()
+    """Nothing is under way; another key may be able to."""
+    BY_NOBODY = auto()
+    """No key may now, or it is under way already."""
+
+
 class Launcher:
     def __init__(
         self,
@@ -53,10 +68,14 @@ class Launcher:
         address: Address,
         contracts: Contracts,
         status: SettlementStatus,
+        key: KeyStatus,
         max_gas: int,
         purse: Purse,
         rollup: Rollup,
+        *,
+        alone: bool,
     ) -> None:
+        """`alone`: no other key is there to take over what this one cannot sign."""
         self.signing = signing
         self._rpc = rpc
         self._outbox = outbox
@@ -64,6 +83,8 @@ class Launcher:
         self._address = address
         self._contracts = contracts
         self._status = status
+        self._key = key
+        self._alone = alone
         self._max_gas = max_gas
         self._purse = purse
         self.behind_others = False
@@ -153,8 +174,8 @@ class Launcher:
 
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None
-    ) -> bool:
-        """Stores, signs and sends. False where it may not be: no funds, already under way, refused.
+    ) -> Launched:
+        """Stores, signs and sends.
 
         Whatever happens after the bytes are stored, they stay and will be sent.
         Raises RPC_TROUBLE.
@@ -168,21 +189,34 @@ class Launcher:
             fees = within(fees, max(most_wei - data_wei, 0) // draft.gas_limit)
             if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
                 self._status.noticed = PausedReason.SPENDING_OVER_CAP
-                return False
+                return Launched.BY_NOBODY
         cost_wei = draft.gas_limit * fees.max_fee_wei + data_wei
         if cost_wei > sight.free_wei:
-            self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
-            return False
+            self._key.noticed = PausedReason.INSUFFICIENT_FUNDS
+            return Launched.NOT_BY_THIS_KEY
         try:
             intent_id = await self._outbox.plan(draft)
         except AlreadyLive as error:
-            self._status.last_error = str(error)
-            return False
+            self._key.last_error = str(error)
+            return Launched.BY_NOBODY
         intent = await self._outbox.load(intent_id)
-        intent = await self.signing.first(intent, fees, sight.data, hole=hole)
+        try:
+            intent = await self.signing.first(intent, fees, sight, hole=hole)
+        except SignerTrouble as error:
+            await self._leave_unsigned(intent, error)
+            return Launched.NOT_BY_THIS_KEY
         sight.free_wei -= cost_wei
         self._purse.take(draft.kind, cost_wei)
-        return await self._sender.send(intent, intent.attempts[-1], sight)
+        sent = await self._sender.send(intent, intent.attempts[-1], sight)
+        return Launched.SENT if sent else Launched.KEPT
+
+    async def _leave_unsigned(self, intent: Intent, error: SignerTrouble) -> None:
+        """It waits for its signature where nobody else can give one, and else frees its items."""
+        self._key.noticed = PausedReason.SIGNER_UNAVAILABLE
+        self._key.last_error = error.message
+        _log.warning("signer_unavailable", intent_id=intent.id, error=error.message)
+        if not self._alone:
+            await self._outbox.close(intent, IntentState.CANCELLED, "not_sent", {}, max_failures=1)
 
 
 def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0, floor: int = 0) -> int:

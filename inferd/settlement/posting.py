@@ -28,7 +28,8 @@ from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
-from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
+from inferd.settlement.lanes import Lane, Lanes
+from inferd.settlement.launch import Call, Launched, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft, Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.turns import Turns
@@ -56,12 +57,24 @@ _PAUSES = {
 class _Verdict(Enum):
     POSTED = auto()
     """It is under way."""
+    KEPT = auto()
+    """It is with a key that could not send it: the others go on with the rest."""
     SIFTED = auto()
     """Some of its results are held back now: decide again without them."""
+    ANOTHER_KEY = auto()
+    """Decide again, with the keys that are left."""
     TOO_LARGE = auto()
     """Decide again, for half as many results at most."""
     STOP = auto()
     """Nothing more in this step."""
+
+
+_VERDICTS = {
+    Launched.SENT: _Verdict.POSTED,
+    Launched.KEPT: _Verdict.KEPT,
+    Launched.NOT_BY_THIS_KEY: _Verdict.ANOTHER_KEY,
+    Launched.BY_NOBODY: _Verdict.STOP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,6 @@ class Poster:
     def __init__(
         self,
         pool: Pool,
-        launcher: Launcher,
         contracts: Contracts,
         sign_group: SignGroup,
         settings: SettlementSettings,
@@ -90,7 +102,6 @@ class Poster:
         turns: Turns,
     ) -> None:
         self._pool = pool
-        self._launcher = launcher
         self._contracts = contracts
         self._sign_group = sign_group
         self._settings = settings
@@ -105,9 +116,9 @@ class Poster:
         """When to post again at the latest, though no block and no result has come; of the calls
         of `post` since it was None."""
 
-    async def post(self, sight: Sight, slots: int) -> int:
-        """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
-        settings = self._settings
+    async def post(self, sight: Sight, lanes: Lanes) -> None:
+        """Creates new transactions while keys have slots. Raises RPC_TROUBLE."""
+        settings, slots = self._settings, lanes.slots
         found = await load_ready(
             self._pool,
             sight.head,
@@ -123,7 +134,7 @@ class Poster:
         terms = await self._terms(sight)
         await self._turns.look(sight.head)
         if self._turns.has_rivals and settings.pool_visible:
-            self._launcher.behind_others = True
+            lanes.expect_others()
         come = self._turns.come(found, sight.head, self._now(), terms.block_interval_s)
         taken: set[RequestKey] = set()
         posted = 0
@@ -131,7 +142,7 @@ class Poster:
         for number, company in enumerate(companies(come, lambda one: one.cohort) or [()]):
             left = [result for result in company if result.ready.key not in taken]
             many, stopped = await self._post_company(
-                left, terms, sight, slots - posted, taken, say=number == 0
+                left, terms, sight, lanes, taken, say=number == 0
             )
             posted += many
             if stopped:
@@ -142,14 +153,13 @@ class Poster:
         self._status.posting += self._turns.told(len(found) - len(come))
         self._status.posting += _undeliverable(len(undeliverable))
         self._count([result for result in found if result.ready.key not in taken], sight)
-        return posted
 
     async def _post_company(
         self,
         company: Sequence[StoredResult],
         terms: _Terms,
         sight: Sight,
-        slots: int,
+        lanes: Lanes,
         taken: set[RequestKey],
         *,
         say: bool,
@@ -160,7 +170,7 @@ class Poster:
         found = list(company)
         max_results = self._settings.max_results
         posted = 0
-        while posted < slots:
+        while lanes.slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
             decision = await self._decide(sight, ready, terms, max_results)
             self._remember(decision, terms.began_s)
@@ -172,13 +182,13 @@ class Poster:
                 break
             wanted = set(decision.results)
             chosen = [result for result in ready if result.ready in wanted]
-            verdict = await self._try(decision, chosen, sight, terms.gas)
+            verdict = await self._try(decision, chosen, lanes, sight, terms.gas)
             if verdict is _Verdict.STOP:
                 return posted, True
             if verdict is _Verdict.TOO_LARGE:
                 max_results = max(len(chosen) // 2, 1)
-            if verdict is _Verdict.POSTED:
-                posted += 1
+            posted += verdict is _Verdict.POSTED
+            if verdict in (_Verdict.POSTED, _Verdict.KEPT):
                 taken.update(result.key for result in decision.results)
                 found = [result for result in found if result.ready.key not in taken]
         return posted, False
@@ -251,6 +261,7 @@ class Poster:
         self,
         decision: PostingDecision,
         chosen: Sequence[StoredResult],
+        lanes: Lanes,
         sight: Sight,
         gas: GasModel,
     ) -> _Verdict:
@@ -260,10 +271,9 @@ class Poster:
             return _Verdict.STOP
         fees = within(fees, decision.fee_cap_wei)
         least_data_wei = sight.data.of(0, decision.gas_limit_estimate)
-        if decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei > sight.free_wei:
-            # Known before any worker is asked for a signature.
-            self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
-            return _Verdict.STOP
+        lane = lanes.next(decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei)
+        if lane is None:
+            return _Verdict.STOP  # Known before any worker is asked for a signature.
         groups = await build_groups(
             chosen,
             self._sign_group,
@@ -272,9 +282,9 @@ class Poster:
         )
         anchored = await load_decisions(self._pool, self._settings.max_decisions)
         call = self._call(groups, anchored.root)
-        if await self._launcher.simulate(call, sight) != len(chosen):
-            return await self._sift(chosen, sight)
-        estimate = await self._launcher.estimate(call)
+        if await lane.launcher.simulate(call, sight) != len(chosen):
+            return await self._sift(chosen, lane)
+        estimate = await lane.launcher.estimate(call)
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
@@ -323,15 +333,15 @@ class Poster:
             decisions_root=anchored.root if anchored.decisions else None,
             decisions=anchored.decisions,
         )
-        launched = await self._launcher.launch(draft, fees, sight)
-        return _Verdict.POSTED if launched else _Verdict.STOP
+        launched = await lanes.launch(lane, draft, fees)
+        return _VERDICTS[launched]
 
-    async def _sift(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
+    async def _sift(self, chosen: Sequence[StoredResult], lane: Lane) -> _Verdict:
         """Tries each result alone under its own signature, and holds back those that fail."""
-        dead = []
+        dead, sight = [], lane.sight
         for result in chosen:
             group = Group(result.worker, (result.item,), result.signature)
-            if await self._launcher.simulate(self._call([group], ZERO_HASH), sight) != 1:
+            if await lane.launcher.simulate(self._call([group], ZERO_HASH), sight) != 1:
                 dead.append(result)
                 self._holds.hold(result.outbox_item(), sight.head.number)
         if not dead:

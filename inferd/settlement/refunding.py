@@ -12,7 +12,8 @@ from inferd.settlement.apart import companies
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
-from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
+from inferd.settlement.lanes import Lane, Lanes
+from inferd.settlement.launch import Call, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft
 from inferd.settlement.refunds import (
     REFUND_GAS,
@@ -54,50 +55,52 @@ class Refunder:
     def __init__(
         self,
         pool: Pool,
-        launcher: Launcher,
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
     ) -> None:
         self._pool = pool
-        self._launcher = launcher
         self._contracts = contracts
         self._settings = settings
         self._status = status
         self._holds = Holds()
 
-    async def refund(self, sight: Sight) -> bool:
-        """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
+    async def refund(self, lanes: Lanes) -> None:
+        """At most one new transaction. Raises RPC_TROUBLE."""
+        lane = lanes.richest()
+        if lane is None:
+            return
+        sight = lane.sight
         settings, number = self._settings, sight.head.number
         fees = first_fees(sight.market, settings.refund_fee_caps())
         if fees is None:
             self._status.refunding = "Refunds wait: gas costs more than their cap."
-            return False
+            return
         terms = await self._terms(sight, fees)
         limit = settings.refund_max_claims * _HELD_AND_FRESH
         found = await load_claims(self._pool, sight.head, limit, terms.least_fee_wei)
         self._holds.keep_only(claim.outbox_item() for claim in found)
         fresh = [c for c in found if not self._holds.holds(c.outbox_item(), number)]
-        batch = await self._find(fresh, terms, sight)
+        batch = await self._find(fresh, terms, lane)
         dust = await count_dust(self._pool, sight.head, terms.least_fee_wei)
         self._tell(len(found), dust, batch, terms)
-        return isinstance(batch, _Batch) and await self._launch(batch, fees, terms, sight)
+        if isinstance(batch, _Batch):
+            await lanes.launch(lane, self._draft(batch, terms, sight), fees)
 
-    async def _find(
-        self, fresh: Sequence[Claim], terms: RefundTerms, sight: Sight
-    ) -> _Batch | _Lack:
+    async def _find(self, fresh: Sequence[Claim], terms: RefundTerms, lane: Lane) -> _Batch | _Lack:
         """A batch that the contract would refund and that is worth what the node says it costs."""
+        launcher, sight = lane.launcher, lane.sight
         cap = gas_cap(self._settings.max_gas, sight)
         first = chosen = self._choose(fresh, terms, REFUND_GAS)
         if not first and self._choose(fresh, terms.unbounded(), REFUND_GAS):
             return _Lack.BUDGET
         for _ in range(_TRIES):
-            if chosen and await self._launcher.simulate(self._call(chosen), sight) != len(chosen):
-                chosen = await self._alive(chosen, sight)
+            if chosen and await launcher.simulate(self._call(chosen), sight) != len(chosen):
+                chosen = await self._alive(chosen, lane)
             if not chosen:
                 break
             call = self._call(chosen)
-            estimate = await self._launcher.estimate(call)
+            estimate = await launcher.estimate(call)
             if estimate is None or estimate > cap:
                 break
             # What the batch costs beside its claims is known now: a smaller one may be worth it.
@@ -156,9 +159,9 @@ class Refunder:
                 else ""
             )
 
-    async def _launch(self, batch: _Batch, fees: Fees, terms: RefundTerms, sight: Sight) -> bool:
+    def _draft(self, batch: _Batch, terms: RefundTerms, sight: Sight) -> Draft:
         claims, call, estimate = batch.claims, batch.call, batch.estimate
-        draft = Draft(
+        return Draft(
             kind="refund",
             target=call.target,
             calldata=call.calldata,
@@ -181,13 +184,12 @@ class Refunder:
                 "budget_left_wei": terms.budget_left_wei,
             },
         )
-        return await self._launcher.launch(draft, fees, sight)
 
-    async def _alive(self, claims: Sequence[Claim], sight: Sight) -> list[Claim]:
+    async def _alive(self, claims: Sequence[Claim], lane: Lane) -> list[Claim]:
         """Those that the contract would refund; the others are held back."""
-        alive = []
+        alive, sight = [], lane.sight
         for claim in claims:
-            if await self._launcher.simulate(self._call([claim]), sight) == 1:
+            if await lane.launcher.simulate(self._call([claim]), sight) == 1:
                 alive.append(claim)
             else:
                 self._holds.hold(claim.outbox_item(), sight.head.number)

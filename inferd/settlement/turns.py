@@ -23,21 +23,25 @@ _log = structlog.get_logger("settlement")
 _NEWEST = 128
 
 LOAD_OUTCOMES = """
-    SELECT a.mined_block, count(*) FILTER (WHERE i.outcome = $3) AS won,
-           count(*) FILTER (WHERE i.outcome = $4) AS lost
+    SELECT a.mined_block, count(*) FILTER (WHERE i.outcome = $2) AS won,
+           count(*) FILTER (WHERE i.outcome = $3 AND NOT EXISTS (
+               SELECT FROM chain.request r JOIN node.tx_attempt own ON own.hash = r.settled_tx_hash
+               WHERE r.id = i.request_id AND r.commitment = i.commitment)) AS lost
     FROM (
-        SELECT id, kind, sender FROM node.tx_intent WHERE closed_at IS NOT NULL
-        ORDER BY closed_at DESC, id DESC LIMIT $5
+        SELECT id, kind FROM node.tx_intent WHERE closed_at IS NOT NULL
+        ORDER BY closed_at DESC, id DESC LIMIT $4
     ) newest
     JOIN node.tx_attempt a ON a.intent_id = newest.id AND a.state = 'mined'
     JOIN node.tx_item i ON i.intent_id = newest.id
-    WHERE newest.kind = 'post' AND newest.sender = $1 AND a.mined_block > $2
+    WHERE newest.kind = 'post' AND a.mined_block > $1
     GROUP BY a.mined_block
 """
+"""SQL, of all keys of this operator: what another of ours has settled is not lost."""
 
 
 class Turns:
     def __init__(self, pool: Pool, poster: Address, settings: SettlementSettings) -> None:
+        """`poster` stands for all keys of the operator: whichever sends, the wait is one."""
         self._pool = pool
         self._poster = poster
         self._guard_s = settings.guard_s
@@ -54,7 +58,6 @@ class Turns:
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(
                 LOAD_OUTCOMES,
-                self._poster,
                 head.number - MEMORY_BLOCKS,
                 SETTLED,
                 ALREADY_SETTLED,

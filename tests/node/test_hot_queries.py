@@ -30,14 +30,14 @@ from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_mod
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Market
 from inferd.settlement.funds import Funds
-from inferd.settlement.intents import IntentReader
+from inferd.settlement.intents import IntentReader, senders_under_way
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.observing import Evidence, Observer, Place
 from inferd.settlement.orders import Orders
 from inferd.settlement.overview import load_overview
 from inferd.settlement.purse import Purse
 from inferd.settlement.records import Item
-from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.settings import KeyStatus, SettlementSettings, SettlementStatus
 from inferd.settlement.turns import Turns
 from inferd.workers import leases
 from scheduler.allowance import Limits, Quota
@@ -234,7 +234,7 @@ async def a_settlement_step(pool: Pool) -> None:
     await refunds.spent_today_wei(pool)
     reader = IntentReader(pool, chain_id=1, sender=SENDER)
     assert await reader.live()
-    await reader.other_senders()
+    await senders_under_way(pool)
     await reader.next_nonce()
     intent = await reader.load(5)
     observer: Any = SimpleNamespace(_pool=pool)
@@ -246,7 +246,7 @@ async def a_settlement_step(pool: Pool) -> None:
         assert await connection.fetch(watching.TO_LOOK_AT) == []
     purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
     await purse.refresh(pool)
-    await Orders(pool, SENDER, None).obey()
+    await Orders(pool, [SENDER], None).obey()
     await reader.holders([REQUESTS - 1])
     item = Item(REQUESTS - 1, (REQUESTS - 1).to_bytes(8, "big"), None)  # type: ignore[arg-type]
     await reader.times_out_of_gas([item])
@@ -284,7 +284,7 @@ async def the_accounts(pool: Pool) -> None:
     status = SettlementStatus(callbacks_owed=136)
     head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
     sight = Sight(head, Market(1, 0), 0, 0, 10**18, 10**18)
-    await Funds(pool, settings, status).allows_new(sight)
+    await Funds(pool, settings, status).allows_new(KeyStatus(SENDER), sight)
 
 
 async def the_workers(pool: Pool) -> None:

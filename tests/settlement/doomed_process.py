@@ -108,7 +108,7 @@ async def _run(order: Order) -> None:
             rpc=WatchedCalls(_endpoint(rpc, order.story), "rpc", watch),
             db=WatchedPool(pool, watch),  # type: ignore[arg-type]
             contracts=order.contracts,
-            signer=WatchedCalls(world.poster, "signer", watch),
+            signers=[WatchedCalls(world.poster, "signer", watch)],
             sign_group=WatchedCalls(world, "worker", watch).sign_group,
             settings=SettlementSettings(poster_bps=POSTER_BPS, **POST_AT_ONCE),
             fence=leadership.fence,

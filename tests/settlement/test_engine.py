@@ -212,7 +212,7 @@ async def test_a_replaced_writer_signs_nothing(world: World) -> None:
         rpc=world.rpc,
         db=world.pool,
         contracts=world.contracts,
-        signer=world.poster,
+        signers=[world.poster],
         sign_group=world.sign_group,
         settings=SettlementSettings(poster_bps=POSTER_BPS, guard_s=1e9),
         fence=fence,

@@ -37,6 +37,7 @@ from inferd.protocol.typed_data import (
     sign_digest,
 )
 from inferd.settlement.engine import Settlement
+from inferd.settlement.key_queue import Claim
 from inferd.settlement.settings import SettlementSettings
 
 GWEI = 10**9
@@ -72,6 +73,8 @@ class World:
         rpc: Any = None,
         pool: Any = None,
         now: Callable[[], float] = time.time,
+        signers: Sequence[TransactionSigner] = (),
+        claim: Claim | None = None,
         **settings: Any,
     ) -> Settlement:
         chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
@@ -79,9 +82,10 @@ class World:
             rpc=rpc or self.rpc,
             db=pool or self.pool,
             contracts=self.contracts,
-            signer=self.poster,
+            signers=signers or [self.poster],
             sign_group=self.sign_group,
             settings=SettlementSettings(**chosen),
+            claim=claim,
             now=now,
         )
 

@@ -116,7 +116,7 @@ async def _receipt(world: World, tx_hash: str) -> Receipt:
 
 async def _credits(world: World) -> dict[str, int]:
     """Withdrawable amounts by who they belong to."""
-    accounts = {"poster": world.settings.poster, "requester": world.settings.requester}
+    accounts = {**world.settings.named_posters, "requester": world.settings.requester}
     for worker in world.settings.workers:
         if worker.owner is not None:
             accounts[f"owner of worker {worker.name}"] = worker.owner

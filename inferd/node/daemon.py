@@ -14,8 +14,8 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -30,6 +30,7 @@ from indexer.errors import (
     TemporaryError,
 )
 from indexer.rpc import Rpc, RpcError
+from inferd.chain.keys import BadKey
 from inferd.chain.signers import TransactionSigner, opened_signer
 from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
@@ -136,11 +137,26 @@ async def _started(
         await database.prepare()
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
-        poster = await stack.enter_async_context(
-            opened_signer(settings.poster, chain_id, use="poster")
-        )
+        posters = await opened_posters(settings, chain_id, stack)
         crew = await stack.enter_async_context(hired(settings, deployment.contracts))
-        yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
+        yield Node(settings, deployment, rpc, database, facts, posters, crew, api)
+
+
+async def opened_posters(
+    settings: Settings, chain_id: int, stack: contextlib.AsyncExitStack
+) -> tuple[TransactionSigner, ...]:
+    """In the order of the settings, until the stack is left. Raises BadKey."""
+    opened = [
+        await stack.enter_async_context(opened_signer(source, chain_id, use=name))
+        for name, source in settings.named_posters.items()
+    ]
+    for address, uses in Counter(signer.address for signer in opened).items():
+        if uses > 1:
+            raise BadKey(
+                f"{uses} posters have the key of {to_checksum_address(address)}",
+                help_text="name each once in `posters`",
+            )
+    return tuple(opened)
 
 
 @dataclass
@@ -152,7 +168,7 @@ class Node:
     rpc: Rpc
     database: Database
     facts: ChainFacts
-    poster: TransactionSigner
+    posters: Sequence[TransactionSigner]
     crew: Crew
     api: ApiState
 
@@ -163,12 +179,14 @@ class Node:
             self.deployment.contracts.chain_id,
             self.health,
             self.crew,
-            to_checksum_address(self.poster.address),
         )
         self.bar = BackfillBar(sys.stderr, self.deployment.contracts.start_block)
         self.api.names = self.crew.names
-        chain_id, poster = self.deployment.contracts.chain_id, self.poster.address
-        self.api.own_accounts = own_accounts(self.settings, chain_id, poster)
+        self.api.own_accounts = own_accounts(
+            self.settings,
+            self.deployment.contracts.chain_id,
+            [poster.address for poster in self.posters],
+        )
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)
 

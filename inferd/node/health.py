@@ -53,6 +53,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Nothing can be signed ({detail}); computing goes on, posting has stopped.",
         "Look at the remote signer; posting resumes by itself.",
     ),
+    "key_in_use": (
+        "Another process sends with the posters' keys ({detail}); posting has stopped here.",
+        "End that process, or take the keys out of its settings.",
+    ),
     "no_workers": (
         "No worker is registered, enabled and staked on chain.",
         "Run `inferd worker register`.",
@@ -60,6 +64,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 }
 
 WARNINGS: dict[str, tuple[str, str]] = {
+    "poster_paused": (
+        "A poster sends nothing new ({detail}); the others do its work.",
+        "Look at what it says in `inferd status`; it goes on by itself.",
+    ),
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",

@@ -99,20 +99,34 @@ POLICY_FALLBACKS = Counter(
 )
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
-POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
+POSTER_BALANCE = Gauge(
+    "inferd_poster_balance_wei", "The poster's balance", ["poster"], registry=REGISTRY
+)
+POSTER_IN_FLIGHT = Gauge(
+    "inferd_poster_in_flight", "Its transactions not yet mined", ["poster"], registry=REGISTRY
+)
+POSTER_PAUSED = Gauge(
+    "inferd_poster_paused",
+    "1 while it sends nothing new, whatever the others do",
+    ["poster"],
+    registry=REGISTRY,
+)
 POSTER_SPEND = Gauge(
     "inferd_poster_projected_spend_wei",
     "The most that transactions under way can cost, and what waiting work is expected to",
+    ["poster"],
     registry=REGISTRY,
 )
 POSTER_RUNWAY = Gauge(
     "inferd_poster_runway_results",
     "Results that the poster's balance pays for at what one costs now; +Inf while gas is free",
+    ["poster"],
     registry=REGISTRY,
 )
 POSTER_LOW = Gauge(
     "inferd_poster_balance_low",
     "1 while the poster's balance is below a threshold of the settings",
+    ["poster"],
     registry=REGISTRY,
 )
 DAY_FEES = Gauge(

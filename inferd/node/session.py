@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,7 +20,7 @@ from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
 from inferd.node.base_fee_rises import BaseFeeRises
-from inferd.node.leader import Leadership, LostLeadership
+from inferd.node.leader import Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
 from inferd.node.preflight import ChainFacts
@@ -54,11 +55,12 @@ class Session:
         self._node = node
         self._db = db
         self._leadership = leadership
-        signer = node.poster
         self._round_bell, self._settle_bell = Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
-        self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
+        self._own_accounts = own_accounts(
+            settings, contracts.chain_id, [poster.address for poster in node.posters]
+        )
         self._steering = Steering()
         self._rises = BaseFeeRises()
         self.worker_views: tuple[WorkerView, ...] | None = None
@@ -87,6 +89,7 @@ class Session:
             sign_group=self._workers.sign_group,
             settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,
+            claim=lambda poster: leadership.claim(poster_role(contracts.chain_id, poster)),
         )
         self.rounds = Rounds(
             db=db,
@@ -244,14 +247,16 @@ def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | No
     return HeadTrigger(settings.rpc_ws_urls, identity)
 
 
-def own_accounts(settings: Settings, chain_id: int, poster: Address) -> frozenset[Address]:
+def own_accounts(
+    settings: Settings, chain_id: int, posters: Iterable[Address]
+) -> frozenset[Address]:
     """The accounts whose money is the operator's. Raises BadKey."""
     named = settings.posting.own_accounts
     if named is not None:
         return frozenset(Address(to_canonical_address(account)) for account in named)
     return frozenset(
         {
-            poster,
+            *posters,
             *(
                 address_of(worker.owner, chain_id, use=f"owner of worker {worker.name}")
                 for worker in settings.workers

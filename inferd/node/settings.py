@@ -19,6 +19,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -144,10 +145,10 @@ class PostingSettings(_Section):
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(5, ge=1)
-    """Transactions that are signed and not yet mined, at most."""
+    """Transactions of one poster's key that are signed and not yet mined, at most."""
     warn_runway_results: int = Field(200, ge=0)
-    """Warn where the poster's balance pays for fewer results than this, at what one costs now,
-    beyond what is under way and what waits; 0 = only where it does not pay for these."""
+    """Warn where a poster's balance pays for fewer results than this, at what one costs now, beyond
+    what is under way and its share of what waits; 0 = only where it does not pay for these."""
     stop_runway_results: int = Field(5, ge=0)
     """Plan no new transaction where it pays for fewer than this beyond what is under way, so that
     this can still be replaced at a higher price."""
@@ -162,7 +163,7 @@ class PostingSettings(_Section):
     """Most that refunds may cost in any 24 hours, in gwei of gas."""
     own_accounts: tuple[str, ...] | None = None
     """Addresses whose money is yours: where one of them owns a worker, its share of a fee counts as
-    revenue. Without it: the poster, and the owners that `[[workers]]` names."""
+    revenue. Without it: the posters, and the owners that `[[workers]]` names."""
 
     @field_validator("own_accounts")
     @classmethod
@@ -249,6 +250,11 @@ class Settings(BaseSettings):
 
     poster: KeySource = KeySource(dev_account=1)
     """Pays the gas of posts and earns the poster's share."""
+    posters: tuple[KeySource, ...] = ()
+    """Several such keys in place of `poster`, as `[[posters]]`: what is ready is divided among
+    them. Each has `posting.max_in_flight` transactions of its own under way, and a balance of its
+    own; all other limits are of all together. One that is taken out is followed until nothing of it
+    is under way."""
     requester: KeySource = KeySource(dev_account=2)
     """Pays for what `inferd submit` asks."""
     deployer: KeySource = KeySource(dev_account=0)
@@ -264,6 +270,20 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()
     """Requesters that are treated in their own way."""
+
+    @model_validator(mode="after")
+    def _one_list_of_posters(self) -> Settings:
+        if self.posters and "poster" in self.model_fields_set:
+            raise ValueError("name the posters' keys in `poster` or in `posters`, not in both")
+        if len({source.model_dump_json() for source in self.posters}) != len(self.posters):
+            raise ValueError("two of the `posters` are one key")
+        return self
+
+    @property
+    def named_posters(self) -> dict[str, KeySource]:
+        """By the names that commands take: `poster`, `poster-2`, and so on; one at least."""
+        keys = self.posters or (self.poster,)
+        return {f"poster-{n}" if n > 1 else "poster": key for n, key in enumerate(keys, 1)}
 
     @field_validator("scheduling")
     @classmethod

@@ -276,7 +276,7 @@ async def the_accounts(pool: Pool) -> None:
         assert report.total.gas_wei > 50
         assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 50
         assert await load_lines_of(connection, REQUESTS - 5_000, [SENDER])
-        spent_wei, _ = await load_spent(connection, NOW_S - 3_600)
+        spent_wei, _ = await load_spent(connection, NOW_S - 3_600, SENDER)
         assert spent_wei > 50
         assert await load_senders(connection) == {SENDER}
         await fold(connection, [5, 6])

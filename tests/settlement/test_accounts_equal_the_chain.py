@@ -318,11 +318,11 @@ async def test_spent__of_late(world: World) -> None:
     async with world.pool.acquire() as connection:
         now_s = await load_now_s(connection)
         assert now_s is not None
-        spent_wei, first_s = await load_spent(connection, now_s - 86_400)
+        spent_wei, first_s = await load_spent(connection, now_s - 86_400, world.poster.address)
         assert spent_wei == (await books.report()).total.gas_wei > 0
         assert first_s is not None
         assert now_s - 60 < first_s <= now_s
-        assert await load_spent(connection, now_s + 1) == (0, None)
+        assert await load_spent(connection, now_s + 1, world.poster.address) == (0, None)
 
 
 async def test_the_gauges__are_of_the_last_day(world: World) -> None:

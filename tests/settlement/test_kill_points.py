@@ -50,9 +50,9 @@ _NO_IO = {
 }
 """Functions that may wait for something other than I/O."""
 _USUAL_WAY = (
-    "Poster.post > Poster._post_company > Poster._try > Launcher.launch > Sender.send",
-    "Refunder._launch > Launcher.launch > Sender.send",
-    "Deliverer._launch > Launcher.launch > Sender.send",
+    "Poster._try > Lanes.launch > Launcher.launch > Sender.send",
+    "Refunder.refund > Lanes.launch > Launcher.launch > Sender.send",
+    "Deliverer._launch > Lanes.launch > Launcher.launch > Sender.send",
     "Outbox.mark_mined",
     "Outbox.close",
 )

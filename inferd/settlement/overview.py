@@ -12,7 +12,8 @@ from inferd.settlement.state import LIVE_SQL
 
 _COLUMNS = """
     SELECT i.id, i.sender, i.kind, i.state, i.reason, i.outcome, i.diagnosis,
-           i.cancel_asked_at IS NOT NULL AS cancel_asked, extract(epoch FROM now() - i.created_at)::float8 AS age_s,
+           i.cancel_asked_at IS NOT NULL AS cancel_asked,
+           extract(epoch FROM now() - i.created_at)::float8 AS age_s,
            a.nonce, a.hash, a.max_fee_wei, a.priority_fee_wei, a.error, cost.wei AS cost_wei,
            a.attempts, items.ids, items.given_up
     FROM node.tx_intent i

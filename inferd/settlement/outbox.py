@@ -71,10 +71,13 @@ class Outbox(IntentReader):
                     draft.reason,
                     dict(draft.inputs),
                 )
+                # In one order for all: of two that want the same items in orders of their own, each
+                # would wait for the other.
+                items = sorted(draft.items, key=_key)
                 await connection.executemany(
                     "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker)"
                     " VALUES ($1, $2, $3, $4)",
-                    [(intent_id, i.request_id, i.commitment, i.worker) for i in draft.items],
+                    [(intent_id, i.request_id, i.commitment, i.worker) for i in items],
                 )
                 linked = await connection.fetch(
                     "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from itertools import permutations
@@ -33,7 +34,7 @@ FEES = Fees(20, 2)
 
 
 def item(number: int) -> Item:
-    return Item(number, Commitment(bytes([number]) * 20), Address(b"\x03" * 20))
+    return Item(number, Commitment(bytes([number % 251]) * 20), Address(b"\x03" * 20))
 
 
 def draft(*numbers: int, calldata: bytes | None = None) -> Draft:
@@ -90,6 +91,28 @@ async def test_a_request_is_in_one_live_intent_at_most(outbox: Outbox) -> None:
     await outbox.plan(draft(3))
     live = await outbox.live()
     assert sorted(i.request_id for intent in live for i in intent.items) == [1, 2, 3]
+
+
+async def test_keys_that_plan_at_once_never_share_a_request(pool: Pool) -> None:
+    """Whatever they plan, in whatever order: each request is in one live intent, and who came too
+    late is told so, and nothing else."""
+    draw = random.Random(7)
+    senders = [Address(bytes([number]) * 20) for number in range(1, 5)]
+    outboxes = [Outbox(pool, chain_id=31337, sender=sender) for sender in senders]
+    for step in range(12):
+        wanted = [draw.sample(range(100 * step, 100 * step + 100), 60) for _ in outboxes]
+        drafts = [
+            draft(*numbers, calldata=b"%d %d" % (step, place))
+            for place, numbers in enumerate(wanted)
+        ]
+        done = await asyncio.gather(
+            *(outbox.plan(one) for outbox, one in zip(outboxes, drafts, strict=True)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(one, int | AlreadyLive) for one in done), done
+        assert sum(isinstance(one, int) for one in done) == 1  # two times 60 of 100 overlap
+        live = [i.request_id for o in outboxes for intent in await o.live() for i in intent.items]
+        assert len(live) == len(set(live)) == 60 * (step + 1)
 
 
 async def test_the_same_effect_is_live_once(outbox: Outbox) -> None:

@@ -8,8 +8,9 @@ from indexer.rpc import Receipt
 from indexer.types import Address, Contracts
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.diagnosis import diagnose
+from inferd.settlement.ending import ItemKey
 from inferd.settlement.launch import gas_cap
-from inferd.settlement.outbox import ItemKey, Outbox
+from inferd.settlement.outbox import Outbox
 from inferd.settlement.receipts import (
     CANCELLED_BY_OPERATOR,
     NOT_WANTED,

@@ -16,17 +16,14 @@ import asyncpg
 from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
-from inferd.protocol.request import Commitment, Delivery
+from inferd.settlement.ending import ItemKey, end, revive
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx, SignerTrouble
-from inferd.settlement.receipts import FAULTS
-from inferd.settlement.records import Draft, Intent, Item
+from inferd.settlement.records import Draft, Intent
 from inferd.settlement.state import LIVE_SQL, IntentState
 from inferd.settlement.steps import note_answer, take, unmine
 from scheduler.audit import VERSION as LEAF_VERSION
-
-ItemKey = tuple[int, Commitment]
 
 SIGN_WITHIN_S = 6.0
 """How long a signer may hold up the transaction in which a nonce is reserved."""
@@ -255,52 +252,17 @@ class Outbox(IntentReader):
         were given up.
         """
         async with self._transaction() as connection:
-            await connection.execute(
-                "UPDATE node.tx_intent SET state = $2, outcome = $3, diagnosis = $4,"
-                " closed_at = now() WHERE id = $1",
-                intent.id,
-                state.value,
+            return await end(
+                connection,
+                intent,
+                state,
                 outcome,
-                diagnosis,
+                outcomes,
+                max_failures=max_failures,
+                receipt=receipt,
+                groups=groups,
+                diagnosis=diagnosis,
             )
-            await connection.executemany(
-                "UPDATE node.tx_item SET live = false, outcome = $4"
-                " WHERE intent_id = $1 AND request_id = $2 AND commitment = $3",
-                [
-                    (intent.id, item.request_id, item.commitment, outcomes.get(_key(item)))
-                    for item in intent.items
-                ],
-            )
-            given_up = await self._give_up(connection, intent.id, max_failures)
-            if state is not IntentState.CONFIRMED:
-                await connection.execute(
-                    "UPDATE node.decision SET intent_id = NULL WHERE intent_id = $1", intent.id
-                )
-            if state is IntentState.CANCELLED:
-                await connection.execute(
-                    "UPDATE node.tx_attempt SET state = 'dropped'"
-                    " WHERE intent_id = $1 AND state <> 'mined'",
-                    intent.id,
-                )
-            if groups is not None and receipt is not None:
-                # Of a post with a request whose row is gone by now the deliveries are not known.
-                await connection.execute(
-                    "INSERT INTO node.gas_observation"
-                    " (tx_hash, groups, items, gas_used, stored, callbacks)"
-                    " SELECT $1, $2, $3::integer, $4, count(*) FILTER (WHERE r.delivery = $6),"
-                    "        count(*) FILTER (WHERE r.delivery = $7)"
-                    " FROM node.tx_item i JOIN chain.request r"
-                    "   ON r.id = i.request_id AND r.commitment = i.commitment"
-                    " WHERE i.intent_id = $5 HAVING count(*) = $3::integer ON CONFLICT DO NOTHING",
-                    receipt.tx_hash,
-                    groups,
-                    len(intent.items),
-                    receipt.gas_used,
-                    intent.id,
-                    Delivery.STORED,
-                    Delivery.CALLBACK,
-                )
-            return given_up
 
     async def reopen(self, intent_id: int) -> bool:
         """A closed intent's transaction left the chain: it is live again, with the same bytes.
@@ -309,19 +271,7 @@ class Outbox(IntentReader):
         """
         try:
             async with self._transaction() as connection:
-                await unmine(connection, intent_id)
-                await connection.execute(
-                    "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
-                    " diagnosis = NULL, closed_at = NULL WHERE id = $1",
-                    intent_id,
-                )
-                await connection.execute(
-                    "UPDATE node.tx_item item SET live = true, outcome = NULL"
-                    " WHERE intent_id = $1 AND NOT EXISTS (SELECT 1 FROM node.tx_item other"
-                    " WHERE other.live AND other.request_id = item.request_id"
-                    " AND other.commitment = item.commitment)",
-                    intent_id,
-                )
+                await revive(connection, intent_id)
                 return True
         except asyncpg.UniqueViolationError:
             return False
@@ -378,24 +328,6 @@ class Outbox(IntentReader):
             data_fee_wei,
         )
 
-    async def _give_up(self, connection: Connection, intent_id: int, max_failures: int) -> int:
-        rows = await connection.fetch(
-            "UPDATE node.tx_item item SET outcome = 'abandoned'"
-            " WHERE intent_id = $1 AND outcome = ANY($2::text[])"
-            # Where others failed with it, the fault may be theirs.
-            " AND (SELECT count(*) FROM node.tx_item other WHERE other.intent_id = $1"
-            "      AND other.outcome = ANY($2::text[])) = 1"
-            " AND (SELECT count(*) FROM node.tx_item same WHERE same.request_id = item.request_id"
-            "      AND same.commitment = item.commitment"
-            "      AND same.worker IS NOT DISTINCT FROM item.worker"
-            "      AND same.outcome = ANY($2::text[])) >= $3"
-            " RETURNING 1",
-            intent_id,
-            list(FAULTS),
-            max_failures,
-        )
-        return len(rows)
-
 
 async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
     try:
@@ -406,7 +338,3 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
             f"the signer has not signed within {SIGN_WITHIN_S:g} s",
             help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
         ) from None
-
-
-def _key(item: Item) -> ItemKey:
-    return item.request_id, item.commitment

@@ -24,7 +24,7 @@ from inferd.settlement.receipts import (
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
-from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.settings import Ended, SettlementSettings, SettlementStatus
 from inferd.settlement.state import IntentState
 
 _log = structlog.get_logger("settlement")
@@ -52,15 +52,12 @@ class Closer:
     ) -> None:
         """Its transaction is deep enough. Raises RPC_TROUBLE."""
         mined = intent.attempt(receipt.tx_hash)
-        gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
-        self._status.gas_spent_wei += gas_wei + mined.data_fee_wei
         if not intent.has_effect(mined):
             outcome = _why_without_effect(intent, wanted=wanted)
             outcomes = intent.all_items(REFUSED) if outcome == REFUSED else {}
             await self.close(intent, IntentState.CANCELLED, outcome, outcomes, receipt)
             return
         if not receipt.succeeded:
-            self._status.failed_transactions += 1
             # With all the gas there may be, more of it is no answer: the items go apart instead.
             higher = mined.gas_limit < gas_cap(self._settings.max_gas, sight)
             gas_was_why = higher and ran_out_of_gas(receipt.gas_used, mined.gas_limit)
@@ -75,7 +72,6 @@ class Closer:
                 diagnosis=why,
             )
             return
-        self._status.confirmed_transactions += 1
         outcomes = item_outcomes(intent, receipt.logs, self._contracts)
         groups = None
         if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
@@ -104,9 +100,11 @@ class Closer:
             groups=groups,
             diagnosis=diagnosis,
         )
-        self._status.abandoned += given_up
-        for item_outcome in outcomes.values():
-            self._status.count(item_outcome)
+        gas_wei = 0
+        if receipt is not None:
+            gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
+            gas_wei += intent.attempt(receipt.tx_hash).data_fee_wei
+        self._status.count(intent.id, Ended(state, gas_wei, given_up, tuple(outcomes.values())))
         _log.info(
             "closed",
             intent_id=intent.id,

@@ -22,7 +22,7 @@ from inferd.settlement.intents import IntentReader
 from inferd.settlement.keys import SignedTx, SignerTrouble
 from inferd.settlement.records import Draft, Intent
 from inferd.settlement.state import LIVE_SQL, IntentState
-from inferd.settlement.steps import note_answer, take, unmine
+from inferd.settlement.steps import NOT_MINED, note_answer, take, unmine
 from scheduler.audit import VERSION as LEAF_VERSION
 
 SIGN_WITHIN_S = 6.0
@@ -203,9 +203,8 @@ class Outbox(IntentReader):
         what it cost beside its gas."""
         async with self._transaction() as connection:
             await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'replaced', mined_block = NULL,"
-                " mined_block_hash = NULL, status = NULL, gas_used = NULL,"
-                " effective_gas_price_wei = NULL WHERE intent_id = $1 AND hash <> $2",
+                f"UPDATE node.tx_attempt SET state = 'replaced', {NOT_MINED}"  # noqa: S608
+                " WHERE intent_id = $1 AND hash <> $2",
                 intent_id,
                 receipt.tx_hash,
             )
@@ -314,8 +313,8 @@ class Outbox(IntentReader):
     ) -> None:
         await connection.execute(
             "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
-            " priority_fee_wei, gas_limit, raw, data_fee_wei, state)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'signed')",
+            " priority_fee_wei, gas_limit, raw, data_fee_wei, kept_data_fee_wei, state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, 'signed')",
             signed.hash,
             intent_id,
             self._chain_id,

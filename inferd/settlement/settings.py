@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,6 +10,7 @@ from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
 from inferd.settlement.runway import FundsState, Projection
+from inferd.settlement.state import IntentState
 from scheduler.model import GasModel, PostingRules
 
 _GAS_PRIOR = GasModel(
@@ -124,6 +126,18 @@ class PausedReason(StrEnum):
     SIGNER_UNAVAILABLE = "signer_unavailable"
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one closed intent came to."""
+
+    state: IntentState
+    gas_wei: int = 0
+    """With what it cost beside its gas."""
+    abandoned: int = 0
+    outcomes: tuple[str, ...] = ()
+    """Of its items."""
+
+
 @dataclass(slots=True)
 class SettlementStatus:
     """The newest picture; counters are since the start of the process."""
@@ -174,5 +188,29 @@ class SettlementStatus:
     items_by_outcome: dict[str, int] = field(default_factory=dict)
     """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 
-    def count(self, outcome: str) -> None:
-        self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1
+    ended: dict[int, Ended] = field(default_factory=dict)
+    """What is counted above of each intent that a reorganisation can still open again."""
+
+    def count(self, intent_id: int, ended: Ended) -> None:
+        """The intent was closed: where a reorganisation had opened it again, the newest end is the
+        one that counts."""
+        before = self.ended.pop(intent_id, None)
+        if before is not None:
+            self._add(before, -1)
+        self.ended[intent_id] = ended
+        self._add(ended, 1)
+
+    def keep(self, intent_ids: Iterable[int]) -> None:
+        """These are final: they are never opened again."""
+        for intent_id in intent_ids:
+            self.ended.pop(intent_id, None)
+
+    def _add(self, ended: Ended, times: int) -> None:
+        self.confirmed_transactions += times * (ended.state is IntentState.CONFIRMED)
+        self.failed_transactions += times * (ended.state is IntentState.FAILED)
+        self.abandoned += times * ended.abandoned
+        self.gas_spent_wei += times * ended.gas_wei
+        for outcome in ended.outcomes:
+            number = self.items_by_outcome.pop(outcome, 0) + times
+            if number:
+                self.items_by_outcome[outcome] = number

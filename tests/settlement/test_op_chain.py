@@ -84,6 +84,31 @@ async def test_accounts_are_those_of_the_receipt_and_the_oracle(
     assert await world.fulfilled_events() == {request_id: 1}
 
 
+async def test_what_a_reorganisation_takes_was_not_paid_and_is_kept_for_again(
+    world: World, prices: Prices
+) -> None:
+    await prices.set(30, scalar=123_457)
+    await _one_ready(world)
+    settlement = world.settlement(confirmations=8)
+    await settlement.step(await world.index())
+    (sent,) = await world.attempts()
+    await world.tick(settlement)
+    (mined,) = await world.attempts()
+    assert 0 < mined["data_fee_wei"] < sent["data_fee_wei"]
+    # The first branch without it; the next ones have it again, when the fee is another.
+    await settlement.step(await world.reorg(1))
+    (unmined,) = await world.attempts()
+    assert (unmined["state"], unmined["gas_used"]) == ("broadcast", None)
+    assert unmined["data_fee_wei"] == sent["data_fee_wei"]
+    await prices.set(60, scalar=123_457)
+    await world.tick(settlement, 3)
+    (attempt,) = await world.attempts()
+    receipt = await world.rpc.receipt(attempt["hash"])
+    assert receipt is not None
+    operator_wei = receipt.gas_used * 123_457 // 10**6
+    assert attempt["data_fee_wei"] == receipt.l1_fee_wei + operator_wei
+
+
 async def test_an_endpoint_that_forgot_the_state_of_its_block_holds_up_nothing(
     world: World, prices: Prices
 ) -> None:

@@ -109,13 +109,18 @@ async def look(
     return Sight(
         head=head,
         market=await _market(rpc, pool, head, max_tip_wei),
-        chain_nonce=await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()}),
+        chain_nonce=await nonce_at(rpc, sender, head),
         settled_nonce=await _nonce_at(rpc, sender, hex(deep)),
         balance_wei=balance_wei,
         free_wei=balance_wei,
         data=await rollup.data_price(head),
         replaces=await rollup.replaces(),
     )
+
+
+async def nonce_at(rpc: ChainRpc, sender: Address, head: BlockRef) -> int:
+    """The lowest nonce that was not spent at that block. Raises RPC_TROUBLE."""
+    return await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()})
 
 
 async def canonical_hash(rpc: ChainRpc, pool: Pool, head: BlockRef, number: int) -> bytes | None:

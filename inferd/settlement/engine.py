@@ -83,7 +83,7 @@ class Settlement:
             self._rollup,
         )
         self._orders = Orders(db, signer.address, fence)
-        self._watcher = Watcher(rpc, db, self._outbox)
+        self._watcher = Watcher(rpc, db, self._outbox, self.status)
         self._gaps = GapFiller(self._outbox, sender, launcher, settings)
         self._follower = Follower(
             rpc,

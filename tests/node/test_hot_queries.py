@@ -243,7 +243,8 @@ async def a_settlement_step(pool: Pool) -> None:
     await Turns(pool, SENDER, SettlementSettings(poster_bps=1_000)).look(head)
     await reader.logged(intent)
     async with pool.acquire() as connection:
-        assert await connection.fetch(watching.TO_LOOK_AT) == []
+        assert await connection.fetch(watching.TO_LOOK_AT, 0, 2**63 - 1, 100) == []
+        assert await connection.fetch(watching.TO_LOOK_AT, 10, 2**63 - 1, 100) == []
     purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
     await purse.refresh(pool)
     await Orders(pool, SENDER, None).obey()

@@ -24,14 +24,21 @@ _SHAPE = """
            coalesce(sum(items), 0)::bigint AS results
     FROM (SELECT groups, items FROM node.gas_observation ORDER BY seen_at DESC LIMIT $1) newest
 """
+# Of those whose output is here: it is in the call, beside the input.
 _OWED = f"""
     SELECT count(*) AS calls, coalesce(sum({DELIVER_GAS} + {CLAIM_GAS_SQL}), 0)::bigint AS gas,
            coalesce(sum({CLAIM_BYTES_SQL}), 0)::bigint AS bytes
     FROM (
-        SELECT callback_gas_limit, octet_length(input) AS content_bytes FROM chain.request
-        WHERE status = 'fulfilled' AND delivery = {Delivery.CALLBACK:d}
-          AND callback_delivered_block IS NULL
-        ORDER BY settled_block, id LIMIT $1
+        SELECT r.callback_gas_limit, octet_length(r.input) + o.bytes AS content_bytes
+        FROM chain.request r
+        CROSS JOIN LATERAL (
+            SELECT octet_length(output) AS bytes FROM node.result n
+            WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
+            LIMIT 1
+        ) o
+        WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
+          AND r.callback_delivered_block IS NULL
+        ORDER BY r.settled_block, r.id LIMIT $1
     ) owed
 """  # noqa: S608 - constants
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from indexer.database import Connection
 from inferd.workers import leases, results, service_stats
 from inferd.workers.job import Job, SignedResult
-from inferd.workers.leases import FailureKind, Lease
+from inferd.workers.leases import FailureKind, Held, Lease
 from inferd.workers.service_stats import Experience
 
 
@@ -78,23 +78,39 @@ class Written:
     """Whether its lease still held."""
 
 
+_GONE = Held(in_time=False, told=False)
+"""A lease that was deleted with its request, long after its time."""
+
+
 async def write(connection: Connection, endings: Sequence[Ending]) -> list[Written]:
     """In the caller's transaction. No two may be of one request: whether a late result is wanted
-    depends on what the others of its request have left."""
-    active = await leases.lock_active(connection, [ending.lease.id for ending in endings])
-    given = [
-        (ending.outcome, ending.lease.id, ending.lease.id in active)
-        for ending in endings
-        if isinstance(ending.outcome, SignedResult)
-    ]
-    stored = await results.store(connection, given)
-    await leases.end(connection, [(ending.lease.id, ending.failure) for ending in endings])
-    experiences = (ending.experience(stored=ending.lease.key in stored) for ending in endings)
+    depends on what the others of its request have left.
+
+    What was written before, by a commit whose answer was lost, is answered as it was then and
+    counts no second time.
+    """
+    locked = await leases.lock(connection, [ending.lease.id for ending in endings])
+    held = {ending.lease.id: locked.get(ending.lease.id, _GONE) for ending in endings}
+    fresh = [ending for ending in endings if not held[ending.lease.id].told]
+    stored = await results.store(
+        connection,
+        [
+            (ending.outcome, ending.lease.id, held[ending.lease.id].in_time)
+            for ending in fresh
+            if isinstance(ending.outcome, SignedResult)
+        ],
+    )
+    await leases.end(connection, [(ending.lease.id, ending.failure) for ending in fresh])
+    experiences = (ending.experience(stored=ending.lease.key in stored) for ending in fresh)
     await service_stats.record(connection, [one for one in experiences if one is not None])
+    if len(fresh) < len(endings):
+        stored |= await results.stored_by(
+            connection, [ending.lease for ending in endings if held[ending.lease.id].told]
+        )
     return [
         Written(
             isinstance(ending.outcome, SignedResult) and ending.lease.key in stored,
-            ending.lease.id in active,
+            held[ending.lease.id].in_time,
         )
         for ending in endings
     ]

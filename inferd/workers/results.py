@@ -11,6 +11,7 @@ from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.grouping import Grouped
 from inferd.workers.job import SignedResult
+from inferd.workers.leases import Lease
 from scheduler.model import RequestKey
 
 _MOST_AT_ONCE = 256
@@ -141,5 +142,22 @@ async def store(
         [result.signature for result, _, _ in given],
         [result.compute_ms for result, _, _ in given],
         [in_time for _, _, in_time in given],
+    )
+    return {RequestKey(row["request_id"], row["commitment"]) for row in rows}
+
+
+async def stored_by(connection: Connection, of: Sequence[Lease]) -> set[RequestKey]:
+    """The requests of those of these leases whose result is stored."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, commitment
+        FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[])
+             AS asked (request_id, commitment, worker, lease_id)
+        JOIN node.result USING (request_id, commitment, worker, lease_id)
+        """,
+        [lease.key.id for lease in of],
+        [lease.key.commitment for lease in of],
+        [lease.worker for lease in of],
+        [lease.id for lease in of],
     )
     return {RequestKey(row["request_id"], row["commitment"]) for row in rows}

@@ -166,7 +166,7 @@ async def test_the_bytes_of_calls_to_come_count_in_what_the_balance_has_to_pay(
     assert (await world.statuses())[request_id] == "fulfilled"
     settlement.status.callbacks_owed = 1
     head = await world.mine()  # an empty one, as the next base fee is told by it
-    assert await waiting_wei(settlement, head, len(asked["input"])) == 0
+    assert await waiting_wei(settlement, head, content_bytes) == 0
 
 
 async def test_what_earns_its_gas_and_not_its_bytes_waits(world: World, prices: Prices) -> None:

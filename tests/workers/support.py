@@ -114,6 +114,14 @@ async def lease_for(
     return lease
 
 
+async def expire(connection: Connection | Pool, lease: Lease) -> None:
+    """As a sweep does when its time is up."""
+    await connection.execute(
+        "UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp() WHERE id = $1",
+        lease.id,
+    )
+
+
 async def learn_length(
     connection: Connection | Pool, model: ModelId, tenant: Address, tokens: int, max_tokens: int
 ) -> None:

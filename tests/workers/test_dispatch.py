@@ -23,7 +23,7 @@ from inferd.workers.job import BadInput, Job, WorkerBusy, WorkerFailed
 from inferd.workers.leases import FailureKind, failure_kind
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import UnknownWorker, WorkerPool
-from tests.workers.support import Scripted, a_job, a_worker, lease_for, until
+from tests.workers.support import Scripted, a_job, a_worker, expire, lease_for, until
 
 
 class House:
@@ -177,8 +177,7 @@ async def test_a_late_result_is_dropped_where_another_worker_has_answered(pool: 
     house = House(pool, late, quick)
     lease = await house.serve(a_job(1), late)
     await gate.reached.wait()
-    async with pool.acquire() as connection:
-        await leases.end(connection, [(lease.id, "timeout: x")])
+    await expire(pool, lease)
     await house.serve(a_job(1), quick, attempt=2)
     await until(lambda: house.dispatcher.running == 1)
     gate.opened.set()

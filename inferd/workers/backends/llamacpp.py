@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.loading import Loading
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
 
 _SYSTEM_PROMPT = "You are a helpful assistant."
@@ -93,6 +94,7 @@ class LlamaCppBackend:
         self._server: Any = None
         self._version = ""
         self._load_ms = 0.0
+        self._loading = Loading(self._start)
 
     @property
     def name(self) -> str:
@@ -113,11 +115,10 @@ class LlamaCppBackend:
     async def start(self) -> None:
         """Raises TextModelUnusable."""
         if self._server is None:
-            began_s = time.perf_counter()
-            self._server, self._version = await asyncio.to_thread(self._load)
-            self._load_ms = 1000 * (time.perf_counter() - began_s)
+            await self._loading.join()
 
     async def unload(self) -> None:
+        await self._loading.settle()
         last_reference, self._server = [self._server], None
         # Dropping it joins llama.cpp's own threads, which must not hold up the loop.
         await asyncio.to_thread(last_reference.clear)
@@ -152,6 +153,11 @@ class LlamaCppBackend:
     async def close(self) -> None:
         await self._threads.close()
         await self.unload()
+
+    async def _start(self) -> None:
+        began_s = time.perf_counter()
+        self._server, self._version = await asyncio.to_thread(self._load)
+        self._load_ms = 1000 * (time.perf_counter() - began_s)
 
     def _load(self) -> tuple[Any, str]:
         if importlib.util.find_spec("xllamacpp") is None:

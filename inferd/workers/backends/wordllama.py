@@ -22,6 +22,7 @@ import numpy as np
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.loading import Loading
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
 
 _DIMENSIONS = 256
@@ -44,6 +45,7 @@ class WordLlamaBackend:
         self._model: Any = None
         self._version = ""
         self._load_ms = 0.0
+        self._loading = Loading(self._start)
 
     @property
     def name(self) -> str:
@@ -64,11 +66,10 @@ class WordLlamaBackend:
     async def start(self) -> None:
         """Raises EmbeddingModelMissing."""
         if self._model is None:
-            began_s = time.perf_counter()
-            self._model, self._version = await asyncio.to_thread(_load)
-            self._load_ms = 1000 * (time.perf_counter() - began_s)
+            await self._loading.join()
 
     async def unload(self) -> None:
+        await self._loading.settle()
         self._model = None
 
     async def run(self, job: Job) -> Completion:
@@ -93,6 +94,11 @@ class WordLlamaBackend:
     async def close(self) -> None:
         await self._threads.close()
         await self.unload()
+
+    async def _start(self) -> None:
+        began_s = time.perf_counter()
+        self._model, self._version = await asyncio.to_thread(_load)
+        self._load_ms = 1000 * (time.perf_counter() - began_s)
 
     def _embed(self, texts: list[str], stop: StopAsked) -> tuple[bytes, int]:
         rows: list[str] = []

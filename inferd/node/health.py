@@ -53,6 +53,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Nothing can be signed ({detail}); computing goes on, posting has stopped.",
         "Look at the remote signer; posting resumes by itself.",
     ),
+    "no_contract_code": (
+        "The chain has no contract where the deployment has one ({detail}); nothing is sent.",
+        "Name the right `deployment_file`, or look at the endpoint: its chain may be a new one.",
+    ),
     "no_workers": (
         "No worker is registered, enabled and staked on chain.",
         "Run `inferd worker register`.",
@@ -63,6 +67,10 @@ WARNINGS: dict[str, tuple[str, str]] = {
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
+    ),
+    "set_apart": (
+        "The endpoint has no answer for some items, each alone; the others go on. {detail}",
+        "Use another endpoint, or wait: who paid is refunded after the deadline.",
     ),
 }
 

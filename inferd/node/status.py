@@ -73,10 +73,13 @@ class StatusReader:
             PausedReason.SPENDING_OVER_CAP: settlement.posting,
             PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
             PausedReason.SIGNER_UNAVAILABLE: settlement.last_error or "see the log",
+            PausedReason.NO_CONTRACT_CODE: settlement.last_error or "see the log",
         }
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
         health.warn("balance_low", settlement.funds is FundsState.LOW, funds_words(settlement))
+        set_apart = " ".join(filter(None, settlement.set_apart.values()))
+        health.warn("set_apart", bool(set_apart), set_apart)
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)

@@ -54,6 +54,8 @@ class StoredResult:
     """False where it is for a contract and fits in no transaction to it."""
     cohort: Cohort | None = None
     """Those with which it was in a transaction that failed, maybe because of it."""
+    later_bytes: int = 0
+    """Of the calldata of the call of a contract that follows from it."""
 
     def outbox_item(self) -> Item:
         return Item(self.item.request_id, self.item.commitment, self.worker)
@@ -144,7 +146,17 @@ def _stored_results(
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
-        found.append(StoredResult(item, worker, row["signature"], ready, deliverable, cohort))
+        found.append(
+            StoredResult(
+                item,
+                worker,
+                row["signature"],
+                ready,
+                deliverable,
+                cohort,
+                later_bytes if to_contract else 0,
+            )
+        )
     return found
 
 

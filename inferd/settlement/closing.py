@@ -13,6 +13,8 @@ from inferd.settlement.launch import gas_cap
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.receipts import (
     CANCELLED_BY_OPERATOR,
+    MISSING,
+    NO_CONTRACT,
     NOT_WANTED,
     OUT_OF_GAS,
     PRICED_OUT,
@@ -26,6 +28,7 @@ from inferd.settlement.receipts import (
 from inferd.settlement.records import Intent
 from inferd.settlement.settings import Ended, SettlementSettings, SettlementStatus
 from inferd.settlement.state import IntentState
+from inferd.settlement.void import find_void
 
 _log = structlog.get_logger("settlement")
 
@@ -73,10 +76,28 @@ class Closer:
             )
             return
         outcomes = item_outcomes(intent, receipt.logs, self._contracts)
+        if outcomes and set(outcomes.values()) == {MISSING}:
+            await self._close_without_events(intent, outcomes, receipt)
+            return
         groups = None
         if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
             groups = len(posted_groups(intent.calldata))
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
+
+    async def _close_without_events(
+        self, intent: Intent, outcomes: dict[ItemKey, str], receipt: Receipt
+    ) -> None:
+        """It succeeded and did nothing: no item is to blame where there is no contract."""
+        void = await find_void(self._rpc, intent.target, self._status)
+        outcome = MISSING if void is None else NO_CONTRACT
+        await self.close(
+            intent,
+            IntentState.FAILED,
+            outcome,
+            outcomes if void is None else intent.all_items(NO_CONTRACT),
+            receipt,
+            diagnosis=void or "it succeeded, and no event tells of any of its items",
+        )
 
     async def close(
         self,

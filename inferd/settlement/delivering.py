@@ -17,8 +17,9 @@ from inferd.settlement.callbacks import (
     load_callbacks,
     load_owed,
 )
-from inferd.settlement.chain import Sight
+from inferd.settlement.chain import RPC_TROUBLE, Sight
 from inferd.settlement.delivery_gas import DELIVER_GAS
+from inferd.settlement.earning import Earning
 from inferd.settlement.fees import Fees, first_fees, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, gas_cap
@@ -30,6 +31,8 @@ _log = structlog.get_logger("settlement")
 _MOST_CALLBACKS = 50
 _LOOKED_AT = 10 * _MOST_CALLBACKS
 """More than one transaction takes, so that held ones do not hide the others."""
+_NOTHING_OWED = (0, bytes(20), bytes(32))
+"""Arguments of `owesCallback` that every node has an answer for."""
 
 
 class Deliverer:
@@ -74,7 +77,9 @@ class Deliverer:
         if fees is None or not chosen:
             return False
         owed = await self._owed(await load_callbacks(self._pool, chosen), sight)
-        return await self._launch(owed, fees, sight)
+        launched = await self._launch(owed, fees, sight)
+        self._status.set_apart["deliver"] = self._holds.told("callback")
+        return launched
 
     async def _owed(self, callbacks: Sequence[Callback], sight: Sight) -> list[Callback]:
         """Those that the contract would call at the head; the others are held back.
@@ -83,11 +88,38 @@ class Deliverer:
         """
         owed = []
         for callback in callbacks:
-            if await self._launcher.owes_callback(callback.owes_arguments(), sight):
+            try:
+                is_owed = await self._launcher.owes_callback(callback.owes_arguments(), sight)
+            except RPC_TROUBLE as error:
+                await self._launcher.owes_callback(_NOTHING_OWED, sight)
+                self._hold(callback, sight, str(error))
+                continue
+            if is_owed:
                 owed.append(callback)
             else:
-                self._holds.hold(callback.owed.outbox_item(), sight.head.number)
+                self._hold(callback, sight)
         return owed
+
+    async def _passes(self, call: Call, gas: int, sight: Sight) -> tuple[bool, str | None]:
+        """Whether a delivery goes through, and the node's words where it fails on this one and not
+        on an empty one. Raises RPC_TROUBLE."""
+        try:
+            return await self._launcher.passes(call, gas, sight), None
+        except RPC_TROUBLE as error:
+            await self._launcher.passes(self._call(()), gas, sight)
+            return False, str(error)
+
+    def _hold(self, callback: Callback, sight: Sight, words: str | None = None) -> None:
+        item = callback.owed.outbox_item()
+        if words is None:
+            self._holds.hold(item, sight.head.number)
+        else:
+            self._holds.set_apart(item, sight.head.number, words)
+
+    def _call(self, callbacks: Sequence[Callback]) -> Call:
+        return Call(
+            "InferenceResults", "deliver", self._contracts.results, deliver_calldata(callbacks)
+        )
 
     async def _launch(self, callbacks: Sequence[Callback], fees: Fees, sight: Sight) -> bool:
         """Half of those that a node refuses, or whose bytes take more gas than they earned, go
@@ -96,15 +128,16 @@ class Deliverer:
         max_gas = gas_cap(self._settings.max_gas, sight)
         while callbacks:
             gas = DELIVER_GAS + sum(callback.owed.gas for callback in callbacks)
-            calldata = deliver_calldata(callbacks)
-            call = Call("InferenceResults", "deliver", self._contracts.results, calldata)
+            call = self._call(callbacks)
             gas += await self._launcher.unestimated_gas(call, sight)
             earned_wei = sum(callback.owed.earned_wei for callback in callbacks)
-            break_even_wei = _break_even_wei(call, gas, sight, earned_wei)
+            earning = Earning(earned_wei, gas)
+            break_even_wei = earning.break_even_wei(len(call.calldata), sight.data)
             too_dear = gas > max_gas or break_even_wei < price_wei
-            if not too_dear and await self._launcher.passes(call, gas, sight):
+            passes, words = (False, None) if too_dear else await self._passes(call, gas, sight)
+            if passes:
                 fees = within(fees, break_even_wei)
-                draft = _draft(callbacks, call, gas, fees, sight, earned_wei)
+                draft = _draft(callbacks, call, fees, sight, earning, break_even_wei)
                 return await self._launcher.launch(draft, fees, sight)
             _log.warning(
                 "delivery_too_dear" if too_dear else "delivery_refused",
@@ -112,14 +145,9 @@ class Deliverer:
                 trace_ids=[callback.owed.outbox_item().trace_id for callback in callbacks],
             )
             if len(callbacks) == 1:
-                self._holds.hold(callbacks[0].owed.outbox_item(), sight.head.number)
+                self._hold(callbacks[0], sight, words)
             callbacks = callbacks[: len(callbacks) // 2]
         return False
-
-
-def _break_even_wei(call: Call, gas: int, sight: Sight, earned_wei: int) -> int:
-    """The price of a gas at which a delivery costs what its callbacks earned."""
-    return max(earned_wei - sight.data.of(len(call.calldata), gas), 0) // gas
 
 
 def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
@@ -138,11 +166,12 @@ def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
 def _draft(
     callbacks: Sequence[Callback],
     call: Call,
-    gas: int,
     fees: Fees,
     sight: Sight,
-    earned_wei: int,
+    earning: Earning,
+    break_even_wei: int,
 ) -> Draft:
+    gas = earning.gas
     return Draft(
         kind="deliver",
         target=call.target,
@@ -154,7 +183,7 @@ def _draft(
             "callbacks": len(callbacks),
             "cost_wei": gas * (sight.next_base_fee_wei + fees.priority_fee_wei)
             + sight.data.of(len(call.calldata), gas),
-            "earned_wei": earned_wei,
-            "break_even_wei": _break_even_wei(call, gas, sight, earned_wei),
+            "earned_wei": earning.revenue_wei,
+            "break_even_wei": break_even_wei,
         },
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import asyncpg
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
+from inferd.settlement.earning import Earning
 from inferd.settlement.fees import Fees
 from inferd.settlement.receipts import OUT_OF_GAS
 from inferd.settlement.records import Attempt, Intent, Item
@@ -143,13 +143,8 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
             gas_limit=row["gas_limit"],
             items=tuple(items[row["id"]]),
             attempts=tuple(attempts[row["id"]]),
-            break_even_wei=_break_even_wei(row["inputs"]),
+            earning=Earning.stored(row["inputs"], row["gas_limit"]),
             cancel_asked=row["cancel_asked_at"] is not None,
         )
         for row in rows
     ]
-
-
-def _break_even_wei(inputs: Mapping[str, Any]) -> int | None:
-    stored = inputs.get("break_even_wei")
-    return None if stored is None else int(stored)

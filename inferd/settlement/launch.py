@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, TypeVar
 
 import structlog
 from eth_abi.exceptions import DecodingError
@@ -22,7 +22,9 @@ from inferd.settlement.records import Draft, Payload
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
 from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.sifting import Sifted, Sifter
 from inferd.settlement.signing import Signing
+from inferd.settlement.void import refuse_void
 from scheduler.gas import MAX_TRANSACTION_GAS
 
 _log = structlog.get_logger("settlement")
@@ -31,6 +33,8 @@ _FRESH_SLOT_GAS = 17_100
 """What it costs more to write a slot that holds zero than one that does not."""
 _BITS_PER_WORD = 256
 _MOST_DOUBLINGS = 8
+_When: TypeAlias = BlockRef | Literal["pending"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +80,48 @@ class Launcher:
         Now is at the head, and, while transactions that come first may be on their way, after what
         the node expects of the next block as well. Raises RPC_TROUBLE.
         """
-        count = await self._simulate_at(call, sight.head)
+        count = await self._count(call, sight.head) or 0
         if count and self.behind_others:
             try:
-                return min(count, await self._simulate_at(call, "pending"))
+                return min(count, await self._count(call, "pending") or 0)
             except RpcError as error:
                 _log.info("no_pending_state", error=error.message)
         return count
 
-    async def _simulate_at(self, call: Call, block: BlockRef | Literal["pending"]) -> int:
+    async def sift(
+        self, items: Sequence[T], call_of: Callable[[Sequence[T]], Call], sight: Sight
+    ) -> Sifted[T]:
+        """Which of the items the call would not settle, refund or deliver now, as `simulate` sees
+        it, and which of them the node fails on. Raises RPC_TROUBLE where no item is to blame."""
+
+        def at(block: _When) -> Sifter[T]:
+            return Sifter(
+                lambda some: self._count(call_of(some), block),
+                lambda: self._count(call_of(()), block),
+            )
+
+        found = await at(sight.head).sift(items)
+        spoilt = [*found.dead, *(item for item, _ in found.failing)]
+        left = [item for item in items if item not in spoilt]
+        if left and self.behind_others:
+            try:
+                found.dead += (await at("pending").sift(left)).dead
+            except RpcError as error:
+                _log.info("no_pending_state", error=error.message)
+        return found
+
+    async def _count(self, call: Call, block: _When) -> int | None:
+        """None where it reverts."""
         try:
             returned = await self._rpc.call(
                 call.target, call.calldata, block=block, sender=self._address
             )
         except RpcError as error:
             if is_revert(error):
-                return 0
+                return None
             raise
+        if not returned:
+            await refuse_void(self._rpc, call.target, self._status)
         try:
             (count,) = calls.decode_view(call.contract, call.function, returned)
         except DecodingError as error:
@@ -108,13 +137,15 @@ class Launcher:
         Not what an estimate says: its search stops some hundredths above what is enough.
         """
         try:
-            await self._rpc.call(
+            returned = await self._rpc.call(
                 call.target, call.calldata, block=sight.head, sender=self._address, gas=gas
             )
         except RpcError as error:
             if is_revert(error):
                 return False
             raise
+        if not returned:
+            await refuse_void(self._rpc, call.target, self._status)
         return True
 
     async def owes_callback(self, arguments: Sequence[object], sight: Sight) -> bool:

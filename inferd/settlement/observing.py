@@ -147,14 +147,14 @@ class Observer:
             refund = intent.kind == "refund"
             caps = settings.refund_fee_caps() if refund else settings.fee_caps()
             most_wei = self._gas_budget(intent, intent.gas_limit, sight)
-            work = Work(gas_limit=intent.gas_limit, worth_wei=self._worth_wei(intent, found))
+            work = Work(gas_limit=intent.gas_limit, worth_wei=self._worth_wei(intent, found, sight))
             return first_bid(sight.market, caps, work, most_wei)
         newest = intent.attempts[-1]
         most_wei = self._gas_budget(intent, newest.gas_limit, sight)
         left = blocks_until(found.deadline_s, sight.head.timestamp_s, place.interval_s)
         work = Work(
             gas_limit=newest.gas_limit,
-            worth_wei=self._worth_wei(intent, found) if intent.has_effect(newest) else None,
+            worth_wei=self._worth_wei(intent, found, sight) if intent.has_effect(newest) else None,
             blocks_left=left,
             in_the_way=found.in_the_way,
             noop_gas=found.noop.gas_limit if found.noop is not None else None,
@@ -230,16 +230,19 @@ class Observer:
             return None
         return max(most_wei - sight.data.reserve(len(intent.calldata), gas_limit), 0)
 
-    def _worth_wei(self, intent: Intent, found: Evidence) -> int | None:
+    def _worth_wei(self, intent: Intent, found: Evidence, sight: Sight) -> int | None:
         """Of a gas, for what of its items still waits. A refund earns nothing: its cap says what it
         is worth to the operator."""
         if not found.wanted and intent.items:
             return 0
         if intent.kind == "refund":
             return self._settings.refund_max_fee_per_gas_wei
-        if intent.break_even_wei is None or not found.all_fees_wei:
-            return intent.break_even_wei
-        return intent.break_even_wei * found.fit_fees_wei // found.all_fees_wei
+        earning = intent.earning
+        if earning is None:
+            return None
+        if found.all_fees_wei:
+            earning = earning.left(found.fit_fees_wei, found.all_fees_wei)
+        return earning.break_even_wei(len(intent.calldata), sight.data)
 
     def _may_need_noop(self, intent: Intent, found: Evidence, sight: Sight) -> bool:
         if not intent.attempts or found.receipts or found.ahead:
@@ -248,7 +251,7 @@ class Observer:
         priced_out = (
             newest.fees.max_fee_wei < sight.next_base_fee_wei + newest.fees.priority_fee_wei
         )
-        worth_wei = self._worth_wei(intent, found)
+        worth_wei = self._worth_wei(intent, found, sight)
         return (
             (worth_wei is not None and newest.fees.max_fee_wei > worth_wei)
             or found.hopeless is not None

@@ -24,16 +24,16 @@ from inferd.settlement.batch import (
     load_ready,
     post_calldata,
 )
-from inferd.settlement.chain import Sight
+from inferd.settlement.chain import RPC_TROUBLE, Sight
+from inferd.settlement.drafting import drafted
 from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
-from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
-from inferd.settlement.records import Draft, Item
+from inferd.settlement.launch import Call, Launcher, gas_cap
+from inferd.settlement.records import Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.turns import Turns
 from scheduler.batching import decide
-from scheduler.gas import calldata_floor
 from scheduler.gathering import Gathering, gather
 from scheduler.model import (
     Block,
@@ -141,6 +141,7 @@ class Poster:
         )
         self._status.posting += self._turns.told(len(found) - len(come))
         self._status.posting += _undeliverable(len(undeliverable))
+        self._status.set_apart["post"] = self._holds.told("result")
         self._count([result for result in found if result.ready.key not in taken], sight)
         return posted
 
@@ -272,9 +273,19 @@ class Poster:
         )
         anchored = await load_decisions(self._pool, self._settings.max_decisions)
         call = self._call(groups, anchored.root)
-        if await self._launcher.simulate(call, sight) != len(chosen):
+        try:
+            alive = await self._launcher.simulate(call, sight)
+        except RPC_TROUBLE as error:
+            # Of these bytes, or of the endpoint: sifting tells.
+            _log.warning("simulation_failed", results=len(chosen), error=str(error))
+            alive = 0
+        if alive != len(chosen):
             return await self._sift(chosen, sight)
-        estimate = await self._launcher.estimate(call)
+        try:
+            estimate = await self._launcher.estimate(call)
+        except RPC_TROUBLE as error:
+            await self._launcher.estimate(self._call((), ZERO_HASH))
+            return self._too_large(chosen, sight, str(error))
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
@@ -287,65 +298,42 @@ class Poster:
             for result in chosen:
                 self._holds.hold_once(result.outbox_item(), sight.head.number)
             return _Verdict.SIFTED
-        # At a higher price the calls of contracts that follow from it cost more, too.
-        later_gas = sum(result.ready.later_gas for result in chosen)
-        later_data_wei = sum(result.ready.later_data_wei for result in chosen)
-        left_wei = max(decision.revenue_wei - data_wei - later_data_wei, 0)
-        break_even_wei = left_wei // (estimate + later_gas)
-        fees = within(fees, break_even_wei)
-        # Groups that there are more of than workers, as some of these did not sign for all.
-        unsigned = len(groups) - len({result.worker for result in chosen})
-        draft = Draft(
-            kind="post",
-            target=call.target,
-            calldata=call.calldata,
-            gas_limit=gas_limit(
-                estimate,
-                decision.gas_limit_estimate + gas.per_group_gas * unsigned,
-                cap,
-                slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
-                floor=calldata_floor(call.calldata),
-            ),
-            items=tuple(result.outbox_item() for result in chosen),
-            reason=decision.reason.value,
-            inputs={
-                **decision.inputs,
-                "estimated_gas": estimate,
-                "cost_wei": cost_wei,
-                "data_fee_wei": data_wei,
-                "revenue_wei": decision.revenue_wei,
-                "later_cost_wei": decision.later_cost_wei,
-                "break_even_wei": break_even_wei,
-                "fee_cap_wei": fees.max_fee_wei,
-                "next_base_fee_wei": sight.next_base_fee_wei,
-                "groups": len(groups),
-            },
-            decisions_root=anchored.root if anchored.decisions else None,
-            decisions=anchored.decisions,
+        draft, fees = drafted(
+            decision, chosen, groups, anchored, call, gas, estimate, cap, fees, sight
         )
         launched = await self._launcher.launch(draft, fees, sight)
         return _Verdict.POSTED if launched else _Verdict.STOP
 
     async def _sift(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
-        """Tries each result alone under its own signature, and holds back those that fail."""
-        dead = []
-        for result in chosen:
-            group = Group(result.worker, (result.item,), result.signature)
-            if await self._launcher.simulate(self._call([group], ZERO_HASH), sight) != 1:
-                dead.append(result)
-                self._holds.hold(result.outbox_item(), sight.head.number)
-        if not dead:
-            return self._too_large(chosen, sight)
-        _log.warning(
-            "results_held_back",
-            trace_ids=[result.outbox_item().trace_id for result in dead],
-        )
-        return _Verdict.SIFTED
+        """Tries the results each under its own signature, and holds back those that fail."""
 
-    def _too_large(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
+        def call_of(some: Sequence[StoredResult]) -> Call:
+            groups = [Group(one.worker, (one.item,), one.signature) for one in some]
+            return self._call(groups, ZERO_HASH)
+
+        found = await self._launcher.sift(chosen, call_of, sight)
+        for result in found.dead:
+            self._holds.hold(result.outbox_item(), sight.head.number)
+        for result, words in found.failing:
+            self._holds.set_apart(result.outbox_item(), sight.head.number, words)
+        if found.dead:
+            _log.warning(
+                "results_held_back",
+                trace_ids=[result.outbox_item().trace_id for result in found.dead],
+            )
+        return _Verdict.SIFTED if found.any else self._too_large(chosen, sight)
+
+    def _too_large(
+        self, chosen: Sequence[StoredResult], sight: Sight, words: str | None = None
+    ) -> _Verdict:
+        """`words` are the node's, where it failed on them."""
         if len(chosen) > 1:
             return _Verdict.TOO_LARGE
-        self._holds.hold(chosen[0].outbox_item(), sight.head.number)
+        item = chosen[0].outbox_item()
+        if words is None:
+            self._holds.hold(item, sight.head.number)
+        else:
+            self._holds.set_apart(item, sight.head.number, words)
         return _Verdict.SIFTED
 
     def _call(self, groups: Sequence[Group], root: bytes) -> Call:

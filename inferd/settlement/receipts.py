@@ -67,6 +67,8 @@ RETRIED = "retried"
 """An item that was given up, and put back by `inferd settlement retry`: it goes alone."""
 MISSING = "missing"
 """No event tells of it, though the transaction succeeded."""
+NO_CONTRACT = "no_contract_code"
+"""There is no contract where it was called. No item's fault."""
 FAULTS = (REVERTED, REFUSED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
 """Outcomes that are the item's own fault, or may be: they count against it."""
 

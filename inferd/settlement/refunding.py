@@ -9,7 +9,7 @@ from enum import Enum, auto
 from indexer.database import Pool
 from indexer.types import Contracts
 from inferd.settlement.apart import companies
-from inferd.settlement.chain import Sight
+from inferd.settlement.chain import RPC_TROUBLE, Sight
 from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
@@ -31,8 +31,9 @@ from scheduler.words import count, eth
 
 _HELD_AND_FRESH = 4
 """How many batches of claims are looked at, so that held ones do not hide the others."""
-_TRIES = 4
-"""How often one step looks for a batch that is worth what the node says it costs."""
+_TRIES = 8
+"""How often one step looks for a batch that is worth what the node says it costs, and for one that
+it has an answer for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Refunder:
         batch = await self._find(fresh, terms, sight)
         dust = await count_dust(self._pool, sight.head, terms.least_fee_wei)
         self._tell(len(found), dust, batch, terms)
+        self._status.set_apart["refund"] = self._holds.told("refund")
         return isinstance(batch, _Batch) and await self._launch(batch, fees, terms, sight)
 
     async def _find(
@@ -88,18 +90,23 @@ class Refunder:
     ) -> _Batch | _Lack:
         """A batch that the contract would refund and that is worth what the node says it costs."""
         cap = gas_cap(self._settings.max_gas, sight)
-        first = chosen = self._choose(fresh, terms, REFUND_GAS)
+        first = self._choose(fresh, terms, REFUND_GAS)
+        chosen: Sequence[Claim] = first
         if not first and self._choose(fresh, terms.unbounded(), REFUND_GAS):
             return _Lack.BUDGET
         for _ in range(_TRIES):
-            if chosen and await self._launcher.simulate(self._call(chosen), sight) != len(chosen):
-                chosen = await self._alive(chosen, sight)
+            chosen = await self._alive(chosen, sight)
             if not chosen:
                 break
             call = self._call(chosen)
-            estimate = await self._launcher.estimate(call)
+            estimate, words = await self._estimate(call)
             if estimate is None or estimate > cap:
-                break
+                # One of them may be why: half of them go alone, down to one.
+                if len(chosen) == 1:
+                    self._hold(chosen[0], sight, words)
+                    return _Lack.WORTH
+                chosen = chosen[: len(chosen) // 2]
+                continue
             # What the batch costs beside its claims is known now: a smaller one may be worth it.
             fixed_gas = estimate - REFUND_GAS.per_result_gas * len(chosen)
             gas = replace(REFUND_GAS, fixed_gas=fixed_gas)
@@ -110,8 +117,23 @@ class Refunder:
                 return _Lack.BUDGET
             chosen = worth
         for claim in first:
-            self._holds.hold(claim.outbox_item(), sight.head.number)
+            self._hold(claim, sight)
         return _Lack.WORTH
+
+    async def _estimate(self, call: Call) -> tuple[int | None, str | None]:
+        """Gas, and the node's words where it fails on this call and not on an empty one. Raises
+        RPC_TROUBLE."""
+        try:
+            return await self._launcher.estimate(call), None
+        except RPC_TROUBLE as error:
+            await self._launcher.estimate(self._call(()))
+            return None, str(error)
+
+    def _hold(self, claim: Claim, sight: Sight, words: str | None = None) -> None:
+        if words is None:
+            self._holds.hold(claim.outbox_item(), sight.head.number)
+        else:
+            self._holds.set_apart(claim.outbox_item(), sight.head.number, words)
 
     async def _terms(self, sight: Sight, fees: Fees) -> RefundTerms:
         spent_wei = await spent_today_wei(self._pool)
@@ -183,15 +205,15 @@ class Refunder:
         )
         return await self._launcher.launch(draft, fees, sight)
 
-    async def _alive(self, claims: Sequence[Claim], sight: Sight) -> list[Claim]:
+    async def _alive(self, claims: Sequence[Claim], sight: Sight) -> Sequence[Claim]:
         """Those that the contract would refund; the others are held back."""
-        alive = []
-        for claim in claims:
-            if await self._launcher.simulate(self._call([claim]), sight) == 1:
-                alive.append(claim)
-            else:
-                self._holds.hold(claim.outbox_item(), sight.head.number)
-        return alive
+        found = await self._launcher.sift(claims, self._call, sight)
+        for claim in found.dead:
+            self._hold(claim, sight)
+        for claim, words in found.failing:
+            self._hold(claim, sight, words)
+        gone = {*found.dead, *(claim for claim, _ in found.failing)}
+        return [claim for claim in claims if claim not in gone]
 
     def _call(self, claims: Sequence[Claim]) -> Call:
         return Call(

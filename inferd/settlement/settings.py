@@ -124,6 +124,7 @@ class PausedReason(StrEnum):
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"
+    NO_CONTRACT_CODE = "no_contract_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,8 @@ class SettlementStatus:
     """And what those cost beside their gas."""
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
+    set_apart: dict[str, str] = field(default_factory=dict)
+    """By kind of intent, which items the endpoint fails on, each alone, in words."""
     waits_for_slot: bool = False
     """Results would be posted now, were it not for transactions that are on their way."""
     too_late: int = 0

@@ -205,6 +205,33 @@ async def test_the_price_of_gas_that_is_offered_leaves_what_the_bytes_take(
     assert attempt["max_fee_wei"] <= inputs["break_even_wei"]
 
 
+async def test_a_replacement_leaves_what_the_bytes_take_now(world: World, prices: Prices) -> None:
+    """The fee for bytes of the day it was planned says nothing when it is replaced."""
+    await prices.set(1)
+    await _one_ready(world)
+    settlement = world.settlement(max_fee_per_gas_wei=10**12)
+    await settlement.step(await world.index())
+    (intent,), (first,) = await world.intents(), await world.attempts()
+    planned_wei = intent["inputs"]["break_even_wei"]
+    price = await Rollup(world.rpc, 31337).data_price(await world.index())
+    dear = REVENUE_WEI * 9 // 10 // price.of(len(intent["calldata"]), 0)
+
+    async def offered_at(l1_gwei: int) -> int:
+        """The most that is offered after some blocks in which it is not mined."""
+        await world.rpc.request("anvil_dropAllTransactions", [])
+        await prices.set(l1_gwei)
+        await world.rpc.request("evm_increaseTime", [12])
+        for _ in range(6):
+            await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(planned_wei // 2)])
+            await world.tick(settlement)
+        return max(int(one["max_fee_wei"]) for one in await world.attempts())
+
+    # The price of gas is below what it could be at first, and above what nine tenths less leave.
+    assert await offered_at(dear) == first["max_fee_wei"] < planned_wei // 3
+    # Cheap again, it is worth what it was: nothing of the dear hour is left over.
+    assert planned_wei // 2 < await offered_at(1) <= planned_wei
+
+
 async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Prices) -> None:
     await prices.set(8_000)
     request_id = await _one_ready(world)

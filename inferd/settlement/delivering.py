@@ -11,6 +11,7 @@ from indexer.types import Contracts
 from inferd.settlement.callbacks import (
     Callback,
     Limits,
+    Owed,
     Waiting,
     choose,
     deliver_calldata,
@@ -25,6 +26,7 @@ from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, gas_cap
 from inferd.settlement.records import Draft
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.turns import DELIVERIES, Turns
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
@@ -50,6 +52,7 @@ class Deliverer:
         self._settings = settings
         self._status = status
         self._holds = Holds()
+        self._turns = Turns(pool, launcher.address, DELIVERIES)
 
     async def deliver(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
@@ -67,12 +70,14 @@ class Deliverer:
         self._status.callbacks_owed = waiting.owed
         self._holds.keep_only(one.outbox_item() for one in found)
         fresh = [one for one in found if not self._holds.holds(one.outbox_item(), number)]
-        chosen = choose(fresh, limits) if fees is not None else ()
+        come = await self._come(fresh, sight)
+        chosen = choose(come, limits) if fees is not None else ()
         self._status.delivering = _said(
             waiting,
-            capped=len(fresh) if fees is None else 0,
+            capped=len(come) if fees is None else 0,
             held=len(found) - len(fresh),
-            unfunded=len(fresh) if fees is not None and not chosen else 0,
+            unfunded=len(come) if fees is not None and not chosen else 0,
+            waiting_for_a_turn=len(fresh) - len(come),
         )
         if fees is None or not chosen:
             return False
@@ -80,6 +85,15 @@ class Deliverer:
         launched = await self._launch(owed, fees, sight)
         self._status.set_apart["deliver"] = self._holds.told("callback")
         return launched
+
+    async def _come(self, fresh: Sequence[Owed], sight: Sight) -> list[Owed]:
+        """Those whose turn has come: who posted a result and who owns its worker have both earned
+        its delivery, and may be two."""
+        await self._turns.look(sight.head)
+        self._turns.see((one.outbox_item() for one in fresh), sight.head)
+        if self._turns.has_rivals and self._settings.pool_visible:
+            self._launcher.behind_others = True
+        return [one for one in fresh if self._turns.is_up(one.outbox_item(), sight.head)]
 
     async def _owed(self, callbacks: Sequence[Callback], sight: Sight) -> list[Callback]:
         """Those that the contract would call at the head; the others are held back.
@@ -150,7 +164,9 @@ class Deliverer:
         return False
 
 
-def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
+def _said(
+    waiting: Waiting, *, capped: int, held: int, unfunded: int, waiting_for_a_turn: int
+) -> str:
     """Why callbacks are not made now, a clause for each reason; empty where all are."""
     reasons = (
         (waiting.too_dear, "cost more gas than their fees earned"),
@@ -158,6 +174,7 @@ def _said(waiting: Waiting, *, capped: int, held: int, unfunded: int) -> str:
         (capped, "wait for gas below the cap"),
         (held, "were refused or too dear and are tried again"),
         (unfunded, "wait for the poster's balance"),
+        (waiting_for_a_turn, "wait for a turn, as others were first of late"),
     )
     clauses = [f"{number} {why}" for number, why in reasons if number]
     return f"Of {count(waiting.owed, 'callback')} owed: {', '.join(clauses)}." if clauses else ""

@@ -31,7 +31,7 @@ from inferd.settlement.sending import Sender, pause_of
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
 from inferd.settlement.signing import Signing
 from inferd.settlement.state import IntentState
-from inferd.settlement.turns import Turns
+from inferd.settlement.turns import ResultTurns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
@@ -99,7 +99,7 @@ class Settlement:
             signer.address,
         )
         self._former: dict[Address, tuple[Outbox, Follower]] = {}
-        turns = Turns(db, signer.address, settings)
+        turns = ResultTurns(db, signer.address, settings)
         self._poster = Poster(
             db, launcher, contracts, sign_group, settings, self.status, now, turns
         )

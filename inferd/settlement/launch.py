@@ -62,10 +62,10 @@ class Launcher:
         rollup: Rollup,
     ) -> None:
         self.signing = signing
+        self.address = address
         self._rpc = rpc
         self._outbox = outbox
         self._sender = sender
-        self._address = address
         self._contracts = contracts
         self._status = status
         self._max_gas = max_gas
@@ -89,10 +89,16 @@ class Launcher:
         return count
 
     async def sift(
-        self, items: Sequence[T], call_of: Callable[[Sequence[T]], Call], sight: Sight
+        self,
+        items: Sequence[T],
+        call_of: Callable[[Sequence[T]], Call],
+        sight: Sight,
+        *,
+        pooled: bool = False,
     ) -> Sifted[T]:
         """Which of the items the call would not settle, refund or deliver now, as `simulate` sees
-        it, and which of them the node fails on. Raises RPC_TROUBLE where no item is to blame."""
+        it, and which of them the node fails on. `pooled`: also after what the node expects of the
+        next block, whoever may be on his way. Raises RPC_TROUBLE where no item is to blame."""
 
         def at(block: _When) -> Sifter[T]:
             return Sifter(
@@ -103,7 +109,7 @@ class Launcher:
         found = await at(sight.head).sift(items)
         spoilt = [*found.dead, *(item for item, _ in found.failing)]
         left = [item for item in items if item not in spoilt]
-        if left and self.behind_others:
+        if left and (self.behind_others or pooled):
             try:
                 found.dead += (await at("pending").sift(left)).dead
             except RpcError as error:
@@ -114,7 +120,7 @@ class Launcher:
         """None where it reverts."""
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=block, sender=self._address
+                call.target, call.calldata, block=block, sender=self.address
             )
         except RpcError as error:
             if is_revert(error):
@@ -138,7 +144,7 @@ class Launcher:
         """
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=sight.head, sender=self._address, gas=gas
+                call.target, call.calldata, block=sight.head, sender=self.address, gas=gas
             )
         except RpcError as error:
             if is_revert(error):
@@ -158,7 +164,7 @@ class Launcher:
     async def estimate(self, call: Call) -> int | None:
         """Gas the call takes now; None where it reverts. Raises RPC_TROUBLE."""
         try:
-            return await self._rpc.estimate_gas(self._address, call.target, call.calldata)
+            return await self._rpc.estimate_gas(self.address, call.target, call.calldata)
         except RpcError as error:
             if is_revert(error):
                 return None
@@ -176,11 +182,11 @@ class Launcher:
         On some chains it takes more than the 21,000 gas of any transaction (Arbitrum adds its L1
         part), so it is estimated like all others.
         """
-        estimate = await self.estimate(Call("", "", self._address, b""))
+        estimate = await self.estimate(Call("", "", self.address, b""))
         if estimate is None:
             return None
         limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
-        return Payload(self._address, b"", limit)
+        return Payload(self.address, b"", limit)
 
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None

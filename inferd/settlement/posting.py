@@ -32,7 +32,7 @@ from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
 from inferd.settlement.launch import Call, Launcher, gas_cap
 from inferd.settlement.records import Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.turns import Turns
+from inferd.settlement.turns import ResultTurns
 from scheduler.batching import decide
 from scheduler.gathering import Gathering, gather
 from scheduler.model import (
@@ -87,7 +87,7 @@ class Poster:
         settings: SettlementSettings,
         status: SettlementStatus,
         now: Callable[[], float],
-        turns: Turns,
+        turns: ResultTurns,
     ) -> None:
         self._pool = pool
         self._launcher = launcher

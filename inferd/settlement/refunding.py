@@ -25,6 +25,7 @@ from inferd.settlement.refunds import (
     worth_refunding,
 )
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.turns import REFUNDS, Turns
 from scheduler.gas import calldata_floor
 from scheduler.model import GasModel
 from scheduler.words import count, eth
@@ -49,6 +50,7 @@ class _Lack(Enum):
 
     WORTH = auto()
     BUDGET = auto()
+    TURN = auto()
 
 
 class Refunder:
@@ -66,6 +68,7 @@ class Refunder:
         self._settings = settings
         self._status = status
         self._holds = Holds()
+        self._turns = Turns(pool, launcher.address, REFUNDS)
 
     async def refund(self, sight: Sight) -> bool:
         """At most one new transaction; whether there is one. Raises RPC_TROUBLE."""
@@ -79,11 +82,19 @@ class Refunder:
         found = await load_claims(self._pool, sight.head, limit, terms.least_fee_wei)
         self._holds.keep_only(claim.outbox_item() for claim in found)
         fresh = [c for c in found if not self._holds.holds(c.outbox_item(), number)]
-        batch = await self._find(fresh, terms, sight)
+        come = await self._come(fresh, sight)
+        waits = bool(fresh) and not come
+        batch = _Lack.TURN if waits else await self._find(come, terms, sight)
         dust = await count_dust(self._pool, sight.head, terms.least_fee_wei)
         self._tell(len(found), dust, batch, terms)
         self._status.set_apart["refund"] = self._holds.told("refund")
         return isinstance(batch, _Batch) and await self._launch(batch, fees, terms, sight)
+
+    async def _come(self, fresh: Sequence[Claim], sight: Sight) -> list[Claim]:
+        """Those whose turn has come."""
+        await self._turns.look(sight.head)
+        self._turns.see((claim.outbox_item() for claim in fresh), sight.head)
+        return [one for one in fresh if self._turns.is_up(one.outbox_item(), sight.head)]
 
     async def _find(
         self, fresh: Sequence[Claim], terms: RefundTerms, sight: Sight
@@ -168,6 +179,8 @@ class Refunder:
                 f"Refunds of {count(found, 'expired request')} wait: the last 24 hours' took "
                 f"{eth(spent_wei)} of the day's budget of {eth(budget_wei)}."
             )
+        elif batch is _Lack.TURN:
+            status.refunding = self._turns.told(found, "expired request").strip()
         else:
             status.refunds_left += found
             left = count(status.refunds_left, "expired request")
@@ -206,8 +219,12 @@ class Refunder:
         return await self._launcher.launch(draft, fees, sight)
 
     async def _alive(self, claims: Sequence[Claim], sight: Sight) -> Sequence[Claim]:
-        """Those that the contract would refund; the others are held back."""
-        found = await self._launcher.sift(claims, self._call, sight)
+        """Those that the contract would refund; the others are held back.
+
+        Whoever refunds is in the pool first, if it can be seen: nothing else tells of him in time.
+        """
+        pooled = self._settings.pool_visible
+        found = await self._launcher.sift(claims, self._call, sight, pooled=pooled)
         for claim in found.dead:
             self._hold(claim, sight)
         for claim, words in found.failing:

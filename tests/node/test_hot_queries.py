@@ -38,7 +38,7 @@ from inferd.settlement.overview import load_overview
 from inferd.settlement.purse import Purse
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
-from inferd.settlement.turns import Turns
+from inferd.settlement.turns import DELIVERIES, REFUNDS, RESULTS, Turns
 from inferd.workers import leases
 from scheduler.allowance import Limits, Quota
 from scheduler.model import GasModel, Reason, Rules
@@ -240,7 +240,8 @@ async def a_settlement_step(pool: Pool) -> None:
     observer: Any = SimpleNamespace(_pool=pool)
     sight: Any = SimpleNamespace(head=head)
     await Observer._look_at_items(observer, intent, Evidence(), sight, Place(True, False, 12.0))
-    await Turns(pool, SENDER, SettlementSettings(poster_bps=1_000)).look(head)
+    for race in (RESULTS, REFUNDS, DELIVERIES):
+        await Turns(pool, SENDER, race).look(head)
     await reader.logged(intent)
     async with pool.acquire() as connection:
         assert await connection.fetch(watching.TO_LOOK_AT, 0, 2**63 - 1, 100) == []

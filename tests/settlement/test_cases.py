@@ -17,6 +17,10 @@
 | two nodes with different pools | ../faults/test_faulty_nodes.py `test_two_nodes_with_different_pools`; ../faults/test_send_roles.py `test_the_older_of_two_in_different_pools_is_mined` |
 | 429 in mid-send | ../faults/test_faulty_nodes.py `test_429_in_mid_send` |
 | a foreign transaction takes our nonce, or leaves it | test_faults.py `test_foreign_transaction_takes_our_nonce`, `test_nonce_that_a_reorg_took_from_a_foreign_transaction_is_filled` |
+| a node without the state of old blocks, and intents that can never be final | test_finality.py `test_finality_needs_no_state_of_old_blocks`, `test_what_is_never_final_holds_up_nothing_else` |
+| a node that fails on one item's calldata | test_dead_in_a_batch.py `test_a_result_that_the_node_fails_on_holds_up_nothing`, `test_a_refund_that_the_node_fails_on_holds_up_no_other`, `test_a_callback_that_the_node_fails_on_holds_up_no_other` |
+| contracts that are gone | test_void.py `test_what_was_sent_into_the_void_is_no_success`, `test_nothing_is_sent_into_the_void` |
+| rivals for results, refunds and deliveries | test_turns.py `test_who_loses_waits_and_saves_its_gas`; test_service_turns.py `test_who_loses_refunds_waits_and_saves_its_gas`, `test_who_loses_deliveries_waits` |
 | SIGKILL before and after every await | test_kill_points.py `test_killed_at_every_await__the_next_process_ends_it_once`; ../faults/test_crash_points.py `test_killed_at` |
 | all of it in any order | test_random_history.py `test_whatever_happens_each_request_ends_once_and_each_nonce_is_mined` |
 """  # noqa: E501 - rows of a table

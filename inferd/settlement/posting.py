@@ -141,7 +141,8 @@ class Poster:
         )
         self._status.posting += self._turns.told(len(found) - len(come))
         self._status.posting += _undeliverable(len(undeliverable))
-        self._status.set_apart["post"] = self._holds.told("result")
+        self._status.set_apart["post"] = told = self._holds.told("result")
+        self._status.posting += f" {told}" if told else ""
         self._count([result for result in found if result.ready.key not in taken], sight)
         return posted
 

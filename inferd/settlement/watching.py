@@ -7,12 +7,15 @@ block is final, that cannot be, and it is never looked at again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import asyncpg
 import structlog
 
 from indexer.database import Connection, Pool
+from indexer.errors import RpcUnreachable
+from indexer.rpc import RpcError
 from indexer.types import Address, BlockRef
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash, nonce_at
 from inferd.settlement.intents import with_parts
@@ -87,7 +90,12 @@ class Watcher:
         try:
             for row, intent in zip(rows, intents, strict=True):
                 self._looked_at = intent.id
-                seen = await self._observation(row, intent, sight, looked_at)
+                try:
+                    seen = await self._observation(row, intent, sight, looked_at)
+                except RpcError as error:
+                    # The node's trouble with this one, which waits for its next turn.
+                    _log.warning("closed_not_shown", intent_id=intent.id, error=error.message)
+                    continue
                 act = next_action(intent.state, [a.view() for a in intent.attempts], seen).act
                 if act is Act.FINALISE:
                     final.append(intent.id)
@@ -98,10 +106,15 @@ class Watcher:
                         nonce=intent.nonce,
                         trace_ids=intent.trace_ids,
                     )
-        finally:
-            if final:
-                await self._outbox.finalise(final)
-                self._status.keep(final)
+        except RpcUnreachable:
+            await self._let_go(final)
+            raise
+        await self._let_go(final)
+
+    async def _let_go(self, final: Sequence[int]) -> None:
+        if final:
+            await self._outbox.finalise(final)
+            self._status.keep(final)
 
     async def _next(self, connection: Connection) -> list[asyncpg.Record]:
         """Those behind what was looked at last, then those before: none holds up another."""

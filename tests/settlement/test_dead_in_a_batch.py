@@ -103,6 +103,7 @@ async def test_a_result_that_the_node_fails_on_holds_up_nothing(world: World, co
     assert told.startswith("1 result set apart, as the endpoint fails on each: request")
     assert f"request {odd}, tried" in told
     assert "internal error: cannot read slot" in told
+    assert told in settlement.status.posting
     # It is tried ever more seldom, and then no more.
     for _ in range(12):
         await world.mine(31)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from indexer.rpc import RpcError
-from tests.settlement.scripted import Real, ScriptedRpc, answer
+from indexer.types import Hash32
+from inferd.settlement.settings import PausedReason
+from tests.settlement.scripted import Real, Script, ScriptedRpc, answer, error, no_answer
 from tests.settlement.world import World
 
 _STUCK = 250
@@ -75,7 +77,7 @@ async def test_a_look_on_a_branch_that_the_chain_left_tells_nothing(world: World
     assert {one["state"] for one in await world.intents()} == {"final"}
 
 
-async def test_what_is_never_final_holds_up_nothing_else(world: World) -> None:
+async def _stuck(world: World, number: int) -> None:
     """Given up with keys of before, whose nonces nobody ever spends."""
     await world.pool.execute(
         "WITH given_up AS (INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata,"
@@ -85,8 +87,37 @@ async def test_what_is_never_final_holds_up_nothing_else(world: World) -> None:
         " INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
         " priority_fee_wei, gas_limit, raw, state) SELECT sha256(int8send(id)), id, 1,"
         " decode(repeat('5a', 20), 'hex'), id, 1, 1, 1, '\\x02', 'dropped' FROM given_up",
-        _STUCK,
+        number,
     )
+
+
+@pytest.mark.parametrize("trouble", [error("internal error"), no_answer])
+async def test_closed_ones_that_the_node_fails_on_hold_up_nothing_else(
+    world: World, trouble: Script
+) -> None:
+    await _stuck(world, 3)
+    rpc = ScriptedRpc(world.rpc)
+    stuck = [one["hash"] for one in await world.attempts()]
+
+    async def receipt(real: Real, tx_hash: Hash32) -> Any:
+        return await trouble(real, tx_hash) if tx_hash in stuck else await real(tx_hash)
+
+    rpc.always("receipt", receipt)
+    settlement = world.settlement(rpc)
+    (request_id,) = await world.submit(1)
+    await world.compute([request_id])
+    await settlement.step(await world.index())
+    if trouble is no_answer:
+        # That the endpoint is away ends the step; what was seen before counts.
+        assert settlement.status.paused_reason is PausedReason.RPC_TROUBLE
+        rpc.always("receipt", None)
+    await world.tick(settlement, 16)
+    newest = (await world.intents())[-1]
+    assert (newest["state"], newest["outcome"]) == ("final", "done")
+
+
+async def test_what_is_never_final_holds_up_nothing_else(world: World) -> None:
+    await _stuck(world, _STUCK)
     rpc = ScriptedRpc(world.rpc)
     settlement = world.settlement(rpc)
     (request_id,) = await world.submit(1)

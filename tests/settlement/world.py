@@ -276,9 +276,10 @@ class World:
     async def set_balance(self, wei: int) -> None:
         await self.rpc.request("anvil_setBalance", ["0x" + self.poster.address.hex(), hex(wei)])
 
-    async def reorg(self, depth: int) -> BlockRef:
-        """Replaces the newest blocks by as many empty ones; what was in them is gone."""
-        await self.rpc.request("anvil_reorg", [depth, []])
+    async def reorg(self, depth: int, branch: Sequence[Sequence[object]] = ()) -> BlockRef:
+        """Replaces the newest blocks by as many, which are empty but for pairs of raw bytes and the
+        place of a block; what was in them is gone."""
+        await self.rpc.request("anvil_reorg", [depth, list(branch)])
         # As many blocks are a branch of the same length: one more makes it the longer one.
         return await self.mine()
 

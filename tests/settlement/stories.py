@@ -137,7 +137,7 @@ STORIES = {
             "Follower._signed > Signing.replacement > Outbox.add_replacement",
         ),
         outcomes=(("post", "cancelled_by_operator"),),
-        transactions=(4,),
+        transactions=(3, 4),
         spike=(2, 3, 4),
         cancel_at=3,
     ),

@@ -302,3 +302,19 @@ async def test_nonce_that_a_reorg_took_from_a_foreign_transaction_is_filled(worl
     assert post["state"] == "confirmed"
     assert await world.posted() == 2
     assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def test_a_nonce_that_was_spent_above_the_head_is_no_gap(world: World) -> None:
+    request_id = await _one_ready(world)
+    head = await world.index()
+    await world.poster_transfer(0)
+    await world.rpc.request("anvil_mine", [1])  # and not indexed yet
+    settlement = world.settlement()
+    for _ in range(3):
+        await settlement.step(head)
+    (attempt,) = await world.attempts()
+    assert attempt["nonce"] == 1
+    await world.tick(settlement, 3)
+    assert len(await world.intents()) == 1
+    assert await world.posted() == 2
+    assert await world.fulfilled_events() == {request_id: 1}

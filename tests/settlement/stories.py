@@ -29,8 +29,8 @@ class Story:
     outcomes: tuple[tuple[str, str], ...] = ()
     """Of intents, with their kinds, that such a run has beside those that are done."""
     transactions: tuple[int, ...] = (3,)
-    """How many of ours there may be on the chain at the end, the last where nobody is killed: no
-    gas is paid for nothing, whatever was begun twice."""
+    """How many of ours there may be on the chain at the end: no gas is paid for nothing, whatever
+    was begun twice. Fewer where a death costs the step in which something would have come of it."""
     never: tuple[str, ...] = ()
     """What no run comes past."""
     spike: tuple[int, ...] = ()
@@ -49,7 +49,6 @@ class Story:
     """The reorganisation takes it."""
     lost_send: int = 0
     """Of which call that sends, counted in each process, the answer is lost."""
-    refused_from: int = 0
     refused_until: int = 0
     """Before that step all is refused for good that has an effect."""
     evicted: tuple[int, ...] = ()

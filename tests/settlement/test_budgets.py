@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from indexer.types import Address, Hash32
 from inferd.node.spending import load_budgets
 from inferd.settlement.engine import Settlement
-from inferd.settlement.purse import HOUR_S, spent_on_work_wei
-from inferd.settlement.settings import PausedReason
+from inferd.settlement.fees import Fees
+from inferd.settlement.purse import HOUR_S, Purse, spent_on_work_wei
+from inferd.settlement.records import Attempt, Intent
+from inferd.settlement.settings import PausedReason, SettlementSettings
+from inferd.settlement.state import AttemptState, IntentState
 from tests.settlement.scripted import ScriptedRpc, answer
 from tests.settlement.world import ETHER, GWEI, World
 
@@ -168,3 +172,19 @@ async def _block_after_s(world: World, seconds: int) -> Any:
     assert head is not None
     await world.rpc.request("evm_setNextBlockTimestamp", [head.timestamp_s + seconds])
     return await world.mine()
+
+
+def test_a_replacement_has_the_room_of_what_it_replaces() -> None:
+    signed = Attempt(Hash32(b"h"), 0, Fees(20, 1), 100, b"raw", AttemptState.BROADCAST, None, 7)
+    intent = Intent(
+        1, "post", IntentState.BROADCAST, Address(b""), b"", 100, items=(), attempts=(signed,)
+    )
+    purse = Purse(SettlementSettings(poster_bps=1), work_left_wei=500, refunds_left_wei=30)
+    assert purse.most_wei("post") == 500
+    assert purse.most_wei("post", intent) == 500 + 20 * 100 + 7
+    assert purse.most_wei("refund", intent) == 30 + 20 * 100 + 7
+    purse.take("post", 600)
+    assert purse.most_wei("post") == 0
+    assert purse.most_wei("post", intent) == 1907
+    purse.settings = SettlementSettings(poster_bps=1, max_transaction_wei=1_000)
+    assert purse.most_wei("post", intent) == 1_000

@@ -237,3 +237,17 @@ async def test_signed_and_wanted_in_part_is_sent(world: World) -> None:
     await world.tick(settlement, 3)
     assert len(await world.attempts()) == 1
     assert await world.items() == {ids[0]: ["skipped:already_settled"], ids[1]: ["settled"]}
+
+
+async def test_refusals_before_it_was_taken_count_no_more(world: World) -> None:
+    request_id = await _one_ready(world)
+    rpc = ScriptedRpc(world.rpc)
+    settlement = world.settlement(rpc, max_refused_blocks=2)
+    for _ in range(2):
+        rpc.then("send_raw_transaction", error(OVER_FEE_CAP))
+        await world.rpc.request("anvil_dropAllTransactions", [])
+        await settlement.step(await world.mine())
+        await settlement.step(await world.mine())  # now it is taken
+    await world.tick(settlement, 3)
+    assert len(await world.attempts()) == 1
+    assert await world.items() == {request_id: ["settled"]}

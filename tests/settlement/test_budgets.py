@@ -59,6 +59,20 @@ async def test_a_budget_of_an_hour_holds_for_replacements(world: World) -> None:
     assert 0 < await _committed_wei(world) < budget_wei
 
 
+async def test_replacements_of_one_step_share_the_budget(world: World) -> None:
+    ids = await world.submit(2, fee_wei=ETHER, batchable=False)
+    await world.compute(ids)
+    await world.settlement().step(await world.index())
+    most_wei = await _newest_offer_wei(world)
+    settlement = world.settlement(cap_wei_per_hour=20 * most_wei)
+    for _ in range(4):
+        await _blocks(world, settlement, 1, 20 * GWEI)  # raised, each offers a dozen times as much
+        assert await _committed_wei(world) <= 20 * most_wei
+    assert len(await world.attempts()) > 2
+    await _blocks(world, settlement, 5, GWEI)
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
+
+
 async def test_nothing_is_sent_beyond_the_budget_of_a_day_until_the_day_is_over(
     world: World,
 ) -> None:

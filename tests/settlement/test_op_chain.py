@@ -23,7 +23,7 @@ from scheduler.gas import next_base_fee
 from tests.faults.odd_chains import OpChain
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
-from tests.settlement.scripted import Real, ScriptedRpc
+from tests.settlement.scripted import Real, ScriptedRpc, error
 from tests.settlement.stand_ins import hexed, put, set_up
 from tests.settlement.world import ETHER, GWEI, World, build_world
 
@@ -180,7 +180,10 @@ async def test_the_price_of_gas_that_is_offered_leaves_what_the_bytes_take(
     assert attempt["max_fee_wei"] <= inputs["break_even_wei"]
 
 
-async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Prices) -> None:
+@pytest.mark.parametrize("planned", [False, True], ids=["new", "planned already"])
+async def test_the_balance_has_to_pay_for_the_bytes_too(
+    world: World, prices: Prices, planned: bool
+) -> None:
     await prices.set(8_000)
     request_id = await _one_ready(world)
     head = await world.index()
@@ -193,6 +196,11 @@ async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Pr
     await world.pool.execute("DELETE FROM node.tx_attempt")
     await world.pool.execute("DELETE FROM node.tx_intent")
     await world.rpc.request("anvil_dropAllTransactions", [])
+    if planned:
+        rpc = ScriptedRpc(world.rpc)
+        rpc.then("nonce", error("not now"))
+        await world.settlement(rpc).step(head)
+        assert [intent["state"] for intent in await world.intents()] == ["planned"]
     await world.set_balance(int(attempt["max_fee_wei"]) * attempt["gas_limit"] + kept_wei - 1)
     settlement = world.settlement()
     await settlement.step(head)

@@ -211,6 +211,18 @@ async def test_the_balance_has_to_pay_for_the_bytes_too(
     assert (await world.statuses())[request_id] == "fulfilled"
 
 
+async def test_a_replacement_keeps_as_much_for_its_bytes(world: World, prices: Prices) -> None:
+    await prices.set(8)
+    await _one_ready(world)
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    while len(await world.attempts()) < 2:
+        await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(5 * GWEI)])
+        await world.tick(settlement)
+    first, second = await world.attempts()
+    assert second["data_fee_wei"] >= first["data_fee_wei"] > 0
+
+
 async def test_admission_sees_the_fee_as_gas(world: World, prices: Prices) -> None:
     await prices.set(8_000, scalar=10**6)
     settlement = world.settlement()

@@ -55,11 +55,15 @@ class Learning:
         self._known = {pair: _history(row) for pair, row in rows.items()}
         self._new = {pair for pair, row in rows.items() if not row["ended"]}
         self._laws: dict[tuple[ModelId, Address], LengthLaw] = {}
-        """By what is known so far."""
+        self._sizes: dict[tuple[ModelId, Address, int], Size] = {}
 
     def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
         """As `Lengths.size`, by what is known so far."""
-        return size_of(*self._law(model, tenant).predict(max_tokens))
+        found = self._sizes.get((model, tenant, max_tokens))
+        if found is None:
+            found = size_of(*self._law(model, tenant).predict(max_tokens))
+            self._sizes[model, tenant, max_tokens] = found
+        return found
 
     def add(self, model: ModelId, tenant: Address | None, tokens: int, max_tokens: int) -> None:
         """Takes one output in, and judges what was predicted of it. Both its rows must be held."""
@@ -73,8 +77,9 @@ class Learning:
                 self._known[level], tokens=tokens, max_tokens=max_tokens, p90_tokens=p90_tokens
             )
             self._new.discard(level)
-        # Laws of other requesters lean on the model's, too.
+        # Other requesters' lean on the model's, too.
         self._laws.clear()
+        self._sizes.clear()
 
     def _law(self, model: ModelId, tenant: Address) -> LengthLaw:
         found = self._laws.get((model, tenant))

@@ -18,7 +18,7 @@ from scheduler.model import RequestKey
 from scheduler.plan import plan
 from scheduler.policies import policy_named
 from scheduler.replay import candidates, replayed
-from tests.node.test_rounds import House, house, no_fence
+from tests.node.house import House, house, no_fence
 
 __all__ = ["house"]
 

@@ -34,8 +34,8 @@ from inferd.workers.outages import through_outages
 from inferd.workers.results import SignatureLog
 from scheduler.model import RequestKey
 
-_REMEMBERED = 10_000
-"""Signatures that need no check, as this object has just made them: some 3 MB."""
+_REMEMBERED = 1_000
+"""Signatures that need no check, as this object has just made them: some 0.3 MB."""
 
 
 class LocalWorker:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from inferd.node.limit_settings import LimitSettings, TenantSettings, budgets_of, limits_of
+from inferd.node.posting_settings import PostingSettings
 from inferd.node.settings import BadSettings, load_settings
 from scheduler.allowance import Probation, Quota
 
@@ -55,3 +56,9 @@ def test_only_budgets_that_are_set_are_budgets() -> None:
     both = budgets_of(LimitSettings(budget_gwei_per_hour=2, budget_gwei_per_day=3))
     assert both == ((3_600, 2 * 10**9), (86_400, 3 * 10**9))
     assert not limits_of(LimitSettings(), ()).of_tenants
+
+
+def test_as_many_results_may_wait_as_transactions_under_way_have_room_for() -> None:
+    assert PostingSettings().most_unposted == 5 * 240
+    assert limits_of(LimitSettings(), (), unposted=7).unposted == 7
+    assert limits_of(LimitSettings(), ()).unposted == 0

@@ -223,7 +223,7 @@ async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:
     return _fitted(tuple(GasObservation(*row) for row in rows), settings.gas_prior)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def _fitted(observed: tuple[GasObservation, ...], prior: GasModel) -> GasModel:
     """Rounds and steps ask many times between two posts, and a fit takes 3 ms."""
     return fit_gas_model(observed, prior)

@@ -67,6 +67,14 @@ class SignedResult:
         return ResultItem(self.key.id, Commitment(self.key.commitment), self.digest)
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A result of which the output is not kept any more. The worker's word stands."""
+
+    digest: Hash32
+    signature: CompactSignature
+
+
 class JobError(Exception):
     """A job that gave no result. `reason` is for the operator and holds nothing of the input."""
 

@@ -53,9 +53,8 @@ class Operator:
     """Signs requests as one key, and sends them; tests spoil what they want."""
 
     url: str
-    key: PrivateKey = PrivateKey(b"\x41" * 32)
+    key: PrivateKey = field(default_factory=lambda: PrivateKey(b"\x41" * 32))
     session: aiohttp.ClientSession | None = None
-    sent: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def address(self) -> Address:

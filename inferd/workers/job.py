@@ -90,6 +90,11 @@ class WorkerFailed(JobError):
 class WorkerBusy(JobError):
     """The worker has no free slot. Not a failure: its reputation stays as it is."""
 
+    def __init__(self, reason: str, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: when another try is worth it, where that is known."""
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
 
 class BadInput(JobError):
     """No worker can ever compute this: the request itself is at fault, and says so each time."""

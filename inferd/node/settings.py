@@ -26,6 +26,7 @@ from inferd.node.scheduling_settings import SchedulingSettings
 from inferd.node.settings_section import Section
 from inferd.node.worker_settings import WorkerSettings
 from inferd.policies.installed import require_known
+from inferd.workers.service.settings import AgentSettings
 from scheduler import flow
 
 LIVE = ("scheduling", "limits", "tenants")
@@ -120,13 +121,14 @@ class Settings(BaseSettings):
     deployer: KeySource = KeySource(dev_account=0)
     """Pays for `inferd deploy`, and owns what it deploys unless `--owner` names another."""
     workers: tuple[WorkerSettings, ...] = ()
-    """Workers inside the daemon."""
+    """Your workers: inside the daemon, or behind an `inferd worker`."""
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
     retention: RetentionSettings = RetentionSettings()
+    agent: AgentSettings = AgentSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()
     """Requesters that are treated in their own way."""

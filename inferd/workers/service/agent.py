@@ -87,6 +87,8 @@ class Agent:
     url: str
     metrics_url: str
     jobs: Jobs
+    upkeep: asyncio.Task[NoReturn]
+    """Runs as long as the agent serves; its failure is a fault of the agent."""
 
 
 @contextlib.asynccontextmanager
@@ -160,7 +162,7 @@ async def serving(
         )
         sweep = asyncio.create_task(_sweep(signatures, settings.retention_hours * 3600))
         stack.callback(sweep.cancel)
-        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs)
+        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
         stack.enter_context(_announced(agent, post, folder))
         log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
         yield agent

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 
@@ -162,6 +161,3 @@ async def an_agent(
         yield agent, operators[0]
     await log.close()
 
-
-def fields(message: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in message.__struct_fields__}

@@ -77,6 +77,8 @@ class ModelEntry(msgspec.Struct):
     owned_by: str = ""
     max_model_len: int | None = None
     """vLLM's and SGLang's context."""
+    meta: Any = None
+    """llama.cpp's words about it."""
 
 
 class _ModelList(msgspec.Struct):

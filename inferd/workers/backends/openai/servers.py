@@ -28,7 +28,7 @@ class ServerFacts:
     context_tokens: int | None = None
     """What one request may hold."""
     memory_bytes: int | None = None
-    """What its model takes."""
+    """What its model takes, where it runs."""
     gpu_bytes: int | None = None
     """Of that, on the GPU."""
 
@@ -51,7 +51,7 @@ def questions(entry: ModelEntry) -> tuple[Question, ...]:
         case "SGLang":
             return (Question("/server_info"), Question("/get_server_info"))
         case "llama.cpp server":
-            return (Question("/props"), Question("/v1/models"))
+            return (Question("/props"),)
         case "Ollama":
             show = Question("/api/show", {"model": entry.id})
             return (Question("/api/version"), show, Question("/api/ps"))
@@ -77,12 +77,11 @@ def facts_of(entry: ModelEntry | None, answers: Mapping[str, Any]) -> ServerFact
             return _with(
                 facts,
                 version=_text(answers, "/props", "build_info"),
+                quantisation=_text(entry.meta, "ftype"),
                 context_tokens=_whole(
                     _at(answers, "/props", "default_generation_settings", "n_ctx")
                 ),
-                memory_bytes=_whole(
-                    _listed(answers, "/v1/models", "data", entry.id, "meta", "size")
-                ),
+                memory_bytes=_whole(_at(entry.meta, "size")),
             )
         case "Ollama":
             return _with(
@@ -132,8 +131,8 @@ def _listed(answers: Mapping[str, Any], path: str, name: str, model: str, *inner
     return None
 
 
-def _text(answers: Mapping[str, Any], *path: str) -> str:
-    found = _at(answers, *path)
+def _text(value: Any, *path: str) -> str:
+    found = _at(value, *path)
     return found if isinstance(found, str) else ""
 
 

@@ -30,6 +30,7 @@ from inferd.node.worker_settings import WorkerSettings
 def register(app: typer.Typer) -> None:
     workers = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
     workers.callback()(worker_agent.run_command)
+    workers.command("check")(worker_agent.check_command)
     workers.command("register")(register_command)
     worker_offer.register(workers)
     workers.command("unstake")(unstake_command)

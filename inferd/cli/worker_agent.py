@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from eth_keys.datatypes import PrivateKey
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import open_account
-from inferd.cli.session import Session, session_of
+from inferd.cli.output import SCHEMA_VERSION, show, show_json
+from inferd.cli.session import JsonOption, Session, run_async, session_of
 from inferd.cli.worker_settings import NoSuchWorker, chosen_workers
 from inferd.node.logs import configure_logs
 from inferd.node.settings import Settings, load_settings
 from inferd.node.worker_settings import WorkerSettings
 from inferd.protocol.deployment import load_deployment
+
+if TYPE_CHECKING:
+    from inferd.workers.backends.check import BackendReport
 
 _BACKEND_SECTIONS = ("llamacpp", "openai", "command")
 
@@ -140,6 +144,54 @@ def run_command(
     _run(settings, worker)
 
 
+def check_command(
+    context: typer.Context,
+    name: NameOption = None,
+    backend: BackendOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    server_model: ServerModelOption = None,
+    gguf: FileOption = None,
+    slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a worker's model two questions: whether it answers, how fast, and the same again.
+
+    `inferd worker` does it at each start. Needs neither chain nor key.
+
+    Example: inferd worker check --backend openai --base-url http://127.0.0.1:8000/v1
+    --model llama
+    """
+    from inferd.workers.backends.check import check_backend  # noqa: PLC0415 - see run_command
+    from inferd.workers.backends.opening import opened  # noqa: PLC0415
+
+    given = {
+        "backend": backend,
+        "model": model,
+        "base_url": base_url,
+        "server_model": server_model,
+        "gguf": gguf,
+        "slots": slots,
+    }
+    session = session_of(context)
+    section = _section(session.settings, name)
+    section.setdefault("key", {"dev_account": 0})  # not opened
+    merged = _merged(section, _set(given))
+    settings = load_settings(session.config, workers=[merged])
+    (worker,) = settings.workers
+
+    async def work() -> BackendReport:
+        async with opened(worker, cache_dir=settings.cache_dir) as ready:
+            return await check_backend(ready)
+
+    report = run_async(work())
+    if as_json:
+        show_json({"schema_version": SCHEMA_VERSION, **report.as_json()})
+        return
+    for line in report.lines():
+        show(line)
+
+
 def _run(settings: Settings, worker: WorkerSettings) -> None:
     from inferd.workers.service.agent import Post  # noqa: PLC0415 - only this needs the whole agent
     from inferd.workers.service.running import run_agent, until_signalled  # noqa: PLC0415
@@ -178,24 +230,24 @@ def _chosen(
 
     Raises BadSettings, NoSuchWorker and WorkerEmbedded.
     """
-    name = given.pop("name", None)
     settings = session.settings
-    if settings.workers:
-        found = _one(settings, name)
-        if not found.endpoint:
-            raise WorkerEmbedded(
-                f"worker {found.name} has no `endpoint`, so a daemon with these settings computes"
-                " with its key",
-                help_text="set `endpoint` in its section to where operators reach this agent",
-            )
-        section = found.model_dump(exclude_unset=True)
-    else:
-        section = {"name": name or "agent"}
+    section = _section(settings, given.pop("name", None))
+    if settings.workers and not section.get("endpoint"):
+        raise WorkerEmbedded(
+            f"worker {section['name']} has no `endpoint`, so a daemon with these settings computes"
+            " with its key",
+            help_text="set `endpoint` in its section to where operators reach this agent",
+        )
     merged = _merged(section, given)
-    if agent or given or whole:
-        settings = load_settings(session.config, workers=[merged], agent=agent, **whole)
-        return settings, settings.workers[0]
-    return settings, found
+    settings = load_settings(session.config, workers=[merged], agent=agent, **whole)
+    return settings, settings.workers[0]
+
+
+def _section(settings: Settings, name: str | None) -> dict[str, Any]:
+    """What the settings say of one worker; little where they name none. Raises NoSuchWorker."""
+    if not settings.workers:
+        return {"name": name or "agent"}
+    return _one(settings, name).model_dump(exclude_unset=True)
 
 
 def _one(settings: Settings, name: str | None) -> WorkerSettings:

@@ -17,6 +17,7 @@ from inferd.chain.connect import check_chain, read_view
 from inferd.chain.register import info_hash
 from inferd.protocol.deployment import Deployment
 from inferd.protocol.request import model_id
+from inferd.workers.backends.check import check_backend
 from inferd.workers.backends.choice import BackendChoice
 from inferd.workers.backends.opening import opened
 from inferd.workers.service.agent import Post, opened_log, serving
@@ -50,6 +51,14 @@ async def run_agent(
             await check_chain(rpc, deployment)
             await _look_up(rpc, post, choice.model, endpoint)
         backend = await stack.enter_async_context(opened(choice, cache_dir=cache_dir))
+        report = await check_backend(backend)
+        log.info("backend_checked", **report.as_json())
+        if not report.deterministic:
+            log.warning(
+                "answers_differ",
+                model=report.model,
+                help="an answer that is lost after its acknowledgement cannot be made again",
+            )
         agent = await stack.enter_async_context(
             serving(
                 post,
@@ -57,7 +66,7 @@ async def run_agent(
                 settings,
                 signatures,
                 folder=post.folder(data_dir),
-                tokens_per_s={},
+                tokens_per_s={backend.name: report.tokens_per_s or 0.0},
             )
         )
         await agent.upkeep

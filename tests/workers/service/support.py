@@ -145,19 +145,20 @@ async def an_agent(
     post = Post("text", WORKER_KEY, CONTRACTS, slots, 1000)
     log = opened_log(post, folder)
     operators = operators or (Operator(""),)
-    async with (
-        serving(
-            post,
-            backend,
-            settings(*operators, **changes),
-            log,
-            folder=post.folder(folder),
-            tokens_per_s={backend.name: 50.0},
-        ) as agent,
-        aiohttp.ClientSession() as session,
-    ):
-        for operator in operators:
-            operator.url, operator.session = agent.url, session
-        yield agent, operators[0]
-    await log.close()
-
+    try:
+        async with (
+            serving(
+                post,
+                backend,
+                settings(*operators, **changes),
+                log,
+                folder=post.folder(folder),
+                tokens_per_s={backend.name: 50.0},
+            ) as agent,
+            aiohttp.ClientSession() as session,
+        ):
+            for operator in operators:
+                operator.url, operator.session = agent.url, session
+            yield agent, operators[0]
+    finally:
+        await log.close()

@@ -165,8 +165,10 @@ async def serving(
         agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
         stack.enter_context(_announced(agent, post, folder))
         log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
-        yield agent
-        log.info("stopping", running=jobs.running, queued=jobs.queued)
+        try:
+            yield agent
+        finally:
+            log.info("stopping", running=jobs.running, queued=jobs.queued)
 
 
 def opened_log(post: Post, data_dir: Path) -> SignatureFile:

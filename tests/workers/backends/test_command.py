@@ -69,6 +69,20 @@ async def test_json_in_bytes_out(tmp_path: Path) -> None:
     assert manifest["program_sha256"] == hashlib.sha256(file).hexdigest()
 
 
+async def test_a_program_that_was_replaced_is_told_by_its_new_hash(tmp_path: Path) -> None:
+    async with program(tmp_path, "echo old") as backend:
+        before = await backend.run(a_job())
+        other = tmp_path / "other"
+        other.write_text("#!/bin/sh\necho new\n")
+        other.chmod(0o755)
+        other.replace(tmp_path / "program")
+        after = await backend.run(a_job())
+    assert (before.output, after.output) == (b"old\n", b"new\n")
+    content = (tmp_path / "program").read_bytes()
+    assert after.manifest["program_sha256"] == hashlib.sha256(content).hexdigest()
+    assert before.manifest["program_sha256"] != after.manifest["program_sha256"]
+
+
 def test_an_input_that_is_no_text_is_told_in_base64() -> None:
     told = json.loads(question(a_job(1, b"\xff\x00")))
     assert told["input_base64"] == "/wA="

@@ -255,6 +255,58 @@ async def test_cancelling_and_the_deadline_hang_up() -> None:
         assert (await backend.run(a_job())).output == b"Hello"
 
 
+async def test_cancelling_before_the_first_byte_hangs_up() -> None:
+    script = Scripted()
+
+    async def mute(asked: Asked) -> web.StreamResponse:
+        await asked.hang()
+        return web.Response()
+
+    async with ready(script) as backend:
+        script.answer = mute
+        running = asyncio.create_task(backend.run(a_job()))
+        await until(lambda: script.open == 1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await until(lambda: script.open == 0)
+
+
+async def test_a_server_that_was_away_is_asked_anew_what_it_is() -> None:
+    script = Scripted()
+
+    async def hangs_up(asked: Asked) -> web.StreamResponse:
+        assert asked.request.transport is not None
+        asked.request.transport.abort()
+        return web.Response()
+
+    async with ready(script) as backend:
+        script.facts["/version"] = {"version": "1.0"}
+        assert (await backend.run(a_job())).manifest["version"] == "0.9", "nobody asked"
+        script.answer = hangs_up
+        with pytest.raises(WorkerFailed, match="it hung up"):
+            await backend.run(a_job())
+        script.answer = hello
+        script.asked.clear()
+        answers = await asyncio.gather(*(backend.run(a_job(number)) for number in (1, 2, 3)))
+        assert {answer.manifest["version"] for answer in answers} == {"1.0"}
+        assert len(script.asked) == 4, "learnt once, answered three times"
+        script.answer = hangs_up
+        with pytest.raises(WorkerFailed, match="it hung up"):
+            await backend.run(a_job())
+        script.models = {"data": []}
+        with pytest.raises(WorkerFailed, match="has no model 'm'"):
+            await backend.run(a_job())
+
+
+async def test_empty_events_and_odd_ends_are_passed_over() -> None:
+    async def odd(asked: Asked) -> web.StreamResponse:
+        nothing = event({"choices": None})
+        return await asked.stream(b"data: \n\n", nothing, piece("ok", "stop"), b"data: [DONE] \n\n")
+
+    assert (await run_against(odd)).output == b"ok"
+
+
 async def test_a_busy_server_is_left_alone_as_long_as_it_asks() -> None:
     script = Scripted()
     async with ready(script) as backend:

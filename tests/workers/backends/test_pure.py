@@ -125,6 +125,20 @@ def test_foreign_text_is_made_to_fit_and_never_encoded_as_it_is(text: str) -> No
 
 def test_a_manifest_is_bounded() -> None:
     assert len(encode_manifest(manifest({"value": "x" * 10_000}))) < 1_000
+    for letter in ("\x01", "ä", '"', "\\", "\U0001f600"):
+        worst = letter * 10_000
+        made = manifest_of(
+            model=worst,
+            weights=worst,
+            quantisation=worst,
+            backend=worst,
+            version=worst,
+            sampling={"seed": 2**31, "max_tokens": 2**32},
+            prompt_tokens=2**31,
+            completion_tokens=2**31,
+            finish_reason=worst,
+        )
+        assert len(encode_manifest(made)) < MAX_MANIFEST_BYTES - 500, "room for what is added"
     with pytest.raises(NotCanonical, match="at most"):
         manifest({f"value_{n}": "x" * 200 for n in range(MAX_MANIFEST_BYTES // 200)})
 

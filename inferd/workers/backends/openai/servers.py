@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from inferd.workers.backends.openai.answer import ModelEntry
 
@@ -56,7 +57,7 @@ def questions(entry: ModelEntry) -> tuple[Question, ...]:
             show = Question("/api/show", {"model": entry.id})
             return (Question("/api/version"), show, Question("/api/ps"))
         case "LM Studio":
-            return (Question(f"/api/v0/models/{entry.id}"),)
+            return (Question(_lm_studio(entry)),)
     return ()
 
 
@@ -95,7 +96,7 @@ def facts_of(entry: ModelEntry | None, answers: Mapping[str, Any]) -> ServerFact
                 gpu_bytes=_whole(_listed(answers, "/api/ps", "models", entry.id, "size_vram")),
             )
         case "LM Studio":
-            path = f"/api/v0/models/{entry.id}"
+            path = _lm_studio(entry)
             return _with(
                 facts,
                 quantisation=_text(answers, path, "quantization"),
@@ -109,6 +110,10 @@ def extras(facts: ServerFacts) -> dict[str, Any]:
     if facts.software == "llama.cpp server":
         return {"cache_prompt": False}  # what it kept of an earlier prompt changes last bits
     return {}
+
+
+def _lm_studio(entry: ModelEntry) -> str:
+    return f"/api/v0/models/{quote(entry.id)}"
 
 
 def _with(facts: ServerFacts, **told: Any) -> ServerFacts:

@@ -52,6 +52,8 @@ _LINGER_S = 1.0
 """For which a body that nobody reads is taken, so that its sender hears why."""
 _HASHED_AT_ONCE_BYTES = 262_144
 """Up to which the event loop hashes a body itself: it takes 3 ms a megabyte."""
+_LEAST_BYTES_PER_S = 100_000
+"""At which a large answer must be read."""
 _MAX_LINE_BYTES = 4_096
 _MAX_HEADERS = 64
 _WAIT = re.compile(r"wait_ms=(0|[1-9][0-9]{0,5})", re.ASCII)
@@ -83,6 +85,20 @@ class Api:
         self._clock = clock
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
+        response = await self._respond(request)
+        size_bytes = len(response.body) if isinstance(response.body, bytes) else 0
+        within_s = self._body_timeout_s + size_bytes / _LEAST_BYTES_PER_S
+        try:
+            async with asyncio.timeout(within_s):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            # Whoever does not read would hold the answer in memory for as long as it likes.
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
         kind = _kind(request.raw_path)
         try:
             response = await self._answer(request, kind)

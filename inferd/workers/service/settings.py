@@ -39,7 +39,7 @@ class AgentSettings(BaseModel):
     max_body_bytes: int = Field(4_194_304, ge=1_024, le=268_435_456)
     """The largest body it reads; base64 makes an input a third larger."""
     body_timeout_s: float = Field(30.0, gt=0)
-    """Within which a body must have come."""
+    """Within which a body must have come; an answer must be read in it, and 10 s a megabyte."""
     max_connections: int = Field(256, ge=1)
     """Open at the same time; one more is closed at once."""
     request_window_s: int = Field(120, ge=1, le=3_600)

@@ -128,24 +128,23 @@ def _watch_method(watch: Watch, owner: Any, method: str) -> None:
 
 
 def _watch_response(watch: Watch, victim: int) -> None:
-    real = Api.handle
+    respond, handle = Api._respond, Api.handle
     mark = f"/{victim}-"
 
-    async def handle(self: Api, request: Any) -> Any:
+    async def responds(self: Api, request: Any) -> Any:
         if not watch.armed:
             watch.armed = request.headers.get("Victim") == "yes" or mark in request.raw_path
-        response = await real(self, request)
+        response = await respond(self, request)
         watch.passes("before the response leaves")
-        write_eof = response.write_eof
-
-        async def watched(*args: Any) -> None:
-            await write_eof(*args)
-            watch.passes("after the response left")
-
-        response.write_eof = watched
         return response
 
-    Api.handle = handle  # type: ignore[method-assign]
+    async def handles(self: Api, request: Any) -> Any:
+        response = await handle(self, request)
+        watch.passes("after the response left")
+        return response
+
+    Api._respond = responds  # type: ignore[method-assign]
+    Api.handle = handles  # type: ignore[method-assign]
 
 
 def _watch_signature(watch: Watch) -> None:

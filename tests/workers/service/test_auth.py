@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.types import Address, Hash32
@@ -103,7 +103,8 @@ def test_no_nonce_twice_as_long_as_its_request_is_good() -> None:
     assert enter(header(2), NOW_S) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-20, 140)), max_size=200))
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-20, 140)), max_size=100))
 def test_what_is_remembered_is_bounded(steps: list[tuple[int, int]]) -> None:
     """By the rate: what is refused is not remembered, and what has expired is forgotten."""
     gate, now_s, rate, burst = Gate(TRUST, rate_per_s=0.5, burst=3), NOW_S, 0.5, 3
@@ -113,6 +114,15 @@ def test_what_is_remembered_is_bounded(steps: list[tuple[int, int]]) -> None:
         with contextlib.suppress(TooOften, Unauthorised):
             gate.enter(header(number, expires_at_s=at), "GET", "/v1/health", now_s=now_s)
         assert len(gate) <= rate * (120 + 2 * 15) + burst
+
+
+def test_what_has_expired_is_forgotten() -> None:
+    gate = Gate(TRUST, rate_per_s=1, burst=1)
+    for number in range(100):
+        now_s = NOW_S + 20 * number
+        given = header(number, expires_at_s=int(now_s) + 60)
+        gate.enter(given, "GET", "/v1/health", now_s=now_s)
+        assert len(gate) <= 4
 
 
 def test_a_rate_is_of_one_operator_and_comes_back() -> None:

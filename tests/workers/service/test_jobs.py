@@ -151,6 +151,17 @@ async def test_slots_and_queue_are_bounds(tmp_path: Path) -> None:
         assert isinstance(await operator.ask(a_request(4)), JobDone)
 
 
+async def test_who_joins_a_computation_is_bounded(tmp_path: Path) -> None:
+    held = Held()
+    async with an_agent(tmp_path, Scripted(held)) as (_, operator):
+        for attempt in range(64):
+            assert await operator.ask(a_request(attempt=attempt, wait_ms=0)) == JobRunning()
+        assert code_of(await operator.ask(a_request(attempt=64, wait_ms=0))) == "busy"
+        assert await operator.ask(a_request(attempt=5, wait_ms=0)) == JobRunning()
+        held.go.set()
+        assert isinstance(await operator.look(a_request(attempt=63).id, 20_000), JobDone)
+
+
 async def test_a_cancelled_job_ends_and_frees_its_slot(tmp_path: Path) -> None:
     held = Held()
     async with an_agent(tmp_path, Scripted(held), slots=1, queue=0) as (agent, operator):

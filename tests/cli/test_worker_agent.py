@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
-import pytest
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_canonical_address
 
@@ -27,11 +26,12 @@ from inferd.protocol.typed_data import domain_separator
 from inferd.protocol.worker_api import ErrorBody, JobDone, signed_item
 from inferd.protocol.worker_api_signing import worker_domain
 from tests.cli.stage import POSTER, Stage
+from tests.cli.stage import WORKER as WORKER_ACCOUNT
 from tests.cli.support import Cli
 from tests.workers.service.support import Operator, a_request
 
 ENDPOINT = "https://gpu.example/worker"
-WORKER = """
+SETTINGS = """
 [[workers]]
 name = "text"
 backend = "{backend}"
@@ -55,7 +55,7 @@ argv = ["/bin/sh", "-c", "read line; case $line in *Hello*) sleep 60;; esac; pri
 
 def write_settings(stage: Stage, *, backend: str = "markov", more: str = "") -> None:
     operator = stage.address(POSTER)
-    text = WORKER.format(backend=backend, more=more, operator=operator)
+    text = SETTINGS.format(backend=backend, more=more, operator=operator)
     Path("inferd.toml").write_text('data_dir = "data"\n' + text)
 
 
@@ -84,29 +84,20 @@ def agent_url(process: subprocess.Popen[bytes], log: Path) -> str:
     raise AssertionError(log.read_text())
 
 
-def poster_at(stage: Stage, url: str, monkeypatch: pytest.MonkeyPatch) -> Operator:
+def poster_at(stage: Stage, url: str) -> Operator:
     """The operator of the settings, for the worker and the contracts of the stage."""
-    worker = Address(to_canonical_address(stage.address(5)))
-    domain = worker_domain(stage.contracts.chain_id, stage.contracts.results)
-    monkeypatch.setattr(
-        Operator.header,
-        "__kwdefaults__",
-        {
-            "nonce": None,
-            "expires_in_s": 60,
-            "worker": worker,
-            "domain": domain,
-        },
+    return Operator(
+        url,
+        PrivateKey(bytes(stage.anvil.config.account(POSTER).key)),
+        worker=Address(to_canonical_address(stage.address(WORKER_ACCOUNT))),
+        domain=worker_domain(stage.contracts.chain_id, stage.contracts.results),
     )
-    return Operator(url, PrivateKey(bytes(stage.anvil.config.account(POSTER).key)))
 
 
-def test_it_serves_and_ends_in_order(
-    stage: Stage, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_serves_and_ends_in_order(stage: Stage, cli: Cli) -> None:
     write_settings(stage)
     with running(stage) as (process, log):
-        operator = poster_at(stage, agent_url(process, log), monkeypatch)
+        operator = poster_at(stage, agent_url(process, log))
 
         async def ask() -> None:
             async with aiohttp.ClientSession() as operator.session:
@@ -114,8 +105,7 @@ def test_it_serves_and_ends_in_order(
                 done = await operator.ask(job)
                 assert isinstance(done, JobDone), done
                 results = domain_separator(stage.contracts.chain_id, stage.contracts.results)
-                worker = Address(to_canonical_address(stage.address(5)))
-                signed_item(done, job.id, worker, results)
+                signed_item(done, job.id, operator.worker, results)
 
         asyncio.run(ask())
         cli("worker", "--listen", "127.0.0.1:0").refused(
@@ -129,12 +119,10 @@ def test_it_serves_and_ends_in_order(
     assert not list(Path("data").glob("worker-*/agent.json"))
 
 
-def test_a_running_job_is_given_back_at_the_end(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_is_given_back_at_the_end(stage: Stage) -> None:
     write_settings(stage, backend="command", more=SLEEPER)
     with running(stage) as (process, log):
-        operator = poster_at(stage, agent_url(process, log), monkeypatch)
+        operator = poster_at(stage, agent_url(process, log))
 
         async def ask() -> object:
             async with aiohttp.ClientSession() as operator.session:
@@ -171,7 +159,7 @@ def test_what_is_missing_is_said(stage: Stage, cli: Cli) -> None:
     cli("worker", "--slots", "3", "check").refused(ExitCode.USAGE, "takes its options after")
     operator = ("--operator", stage.address(POSTER))
     cli(*start, *operator, "--listen", "192.0.2.1:1").refused(
-        ExitCode.CONFIGURATION, "cannot listen on 192.0.2.1:1"
+        ExitCode.CONFIGURATION, "cannot listen on 192.0.2.1:1: Cannot assign"
     )
     cli(*start, *operator, "--tls-certificate", "x.pem").refused(
         ExitCode.CONFIGURATION, "go together"
@@ -186,7 +174,7 @@ def test_what_is_missing_is_said(stage: Stage, cli: Cli) -> None:
 def test_register_puts_the_endpoint_on_chain(stage: Stage, cli: Cli) -> None:
     write_settings(stage)
     assert "updated" in cli("worker", "register").stdout
-    record = stage.view("WorkerRegistry", "workerOf", stage.address(5))
+    record = stage.view("WorkerRegistry", "workerOf", stage.address(WORKER_ACCOUNT))
     assert record[5] == info_hash([model_id("markov")], ENDPOINT)
     assert cli("worker", "register", "--json").code == 0
 

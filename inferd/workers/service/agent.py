@@ -195,7 +195,9 @@ async def _listening(
     except OSError as error:
         await runner.cleanup()
         raise AgentAddressTaken(
-            f"the agent cannot listen on {host}:{port}: {error.strerror}",
+            # asyncio puts the address into strerror as well.
+            f"the agent cannot listen on {host}:{port}:"
+            f" {os.strerror(error.errno) if error.errno else error.strerror}",
             help_text="stop what listens there, or name another `port` or `metrics_port` (0 = a"
             " free one)",
         ) from error

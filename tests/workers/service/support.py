@@ -54,6 +54,8 @@ class Operator:
     url: str
     key: PrivateKey = field(default_factory=lambda: PrivateKey(b"\x41" * 32))
     session: aiohttp.ClientSession | None = None
+    worker: Address = WORKER
+    domain: Hash32 = API_DOMAIN
 
     @property
     def address(self) -> Address:
@@ -67,18 +69,19 @@ class Operator:
         *,
         nonce: bytes | None = None,
         expires_in_s: float = 60,
-        worker: Address = WORKER,
-        domain: Hash32 = API_DOMAIN,
+        worker: Address | None = None,
+        domain: Hash32 | None = None,
     ) -> str:
         asked = OperatorRequest(
             method,
             target,
             body_hash(body),
-            worker,
+            worker or self.worker,
             Hash32(nonce or secrets.token_bytes(32)),
             int(time.time() + expires_in_s),
         )
-        return authorization(asked, self.address, DigestSigner(self.key).sign(asked.digest(domain)))
+        signature = DigestSigner(self.key).sign(asked.digest(domain or self.domain))
+        return authorization(asked, self.address, signature)
 
     async def send(
         self, method: str, target: str, body: bytes = b"", *, header: str | None = None

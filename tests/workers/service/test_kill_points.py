@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.worker_api import (
@@ -83,6 +84,7 @@ async def ask_as_victim(operator: Operator, job: JobRequest) -> dict[JobId, JobD
     return held
 
 
+@pytest.mark.timeout(900)
 async def test_one_digest_whatever_kills_it(tmp_path: Path) -> None:
     async with process(tmp_path, 1, None) as operator:
         held = await ask_as_victim(operator, a_request(1))

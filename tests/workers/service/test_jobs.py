@@ -98,7 +98,10 @@ async def test_the_answer_goes_once_all_have_acknowledged_it(tmp_path: Path) -> 
         assert await operator.drop(second.id) == await operator.drop(second.id) == 200
         assert code_of(await operator.look(second.id)) == "unknown_job"
         # What is deterministic is computed anew to the same digest, under the same signature.
-        assert await operator.ask(a_request(attempt=3)) == done
+        again = await operator.ask(a_request(attempt=3))
+        assert isinstance(again, JobDone)
+        assert isinstance(done, JobDone)
+        assert replace(again, compute_ms=done.compute_ms) == done
     assert len(backend.calls) == 2
 
 

@@ -97,6 +97,8 @@ async def test_something_that_is_no_http() -> None:
         (refusal(401, {"message": "wrong key sk-1234"}), errors.ApiKeyRefused, 1),
         (refusal(403), errors.ApiKeyRefused, 1),
         (refusal(404, {"code": "model_not_found"}), errors.ModelMissing, 1),
+        (refusal(404, {"message": "The model `m` does not exist."}), errors.ModelMissing, 1),
+        (refusal(404, {"message": "Not Found"}), errors.ServerUnusable, 1),
         (refusal(429), errors.ServerBusy, 75),
         (refusal(503, {"message": "Loading model"}), errors.ServerBusy, 75),
     ],

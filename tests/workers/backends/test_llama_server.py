@@ -67,6 +67,7 @@ async def test_the_check_measures_it(backend: OpenAIBackend) -> None:
     assert report.memory_mb > 50
     assert report.memory_of == "the model at its server"
     assert json.loads(json.dumps(report.as_json()))["weights"] == "SmolLM2"
+    assert report.server_slots == 2
     assert any("Q4_1" in line for line in report.lines())
 
 

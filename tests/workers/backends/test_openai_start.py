@@ -224,13 +224,20 @@ async def test_what_it_does_not_take_is_learnt_once(
 OWNERS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "llamacpp": (
         {"meta": {"size": 1000, "ftype": "Q8_0"}},
-        {"/props": {"build_info": "b1", "default_generation_settings": {"n_ctx": 512}}},
+        {
+            "/props": {
+                "build_info": "b1",
+                "total_slots": 3,
+                "default_generation_settings": {"n_ctx": 512},
+            }
+        },
         {
             "software": "llama.cpp server",
             "version": "b1",
             "quantisation": "Q8_0",
             "context_tokens": 512,
             "memory_bytes": 1000,
+            "slots": 3,
         },
     ),
     "library": (

@@ -32,22 +32,32 @@ from inferd.workers.job import WorkerBusy, WorkerFailed
 
 # ---- streams
 
-_payloads = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1))
+_line = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1, max_size=20)
+_payloads = st.lists(st.lists(_line, min_size=1, max_size=3), max_size=6)
 _line_end = st.sampled_from(["\n", "\r\n", "\r"])
 
 
 @given(payloads=_payloads, end=_line_end, noise=st.booleans(), data=st.data())
 def test_events_are_the_same_however_the_bytes_are_cut(
-    payloads: list[str], end: str, noise: bool, data: st.DataObject
+    payloads: list[list[str]], end: str, noise: bool, data: st.DataObject
 ) -> None:
     extra = f": comment{end}id: 1{end}" if noise else ""
-    stream = "".join(f"{extra}data: {text}{end}{end}" for text in payloads).encode()
+    events = ["".join(f"data: {line}{end}" for line in lines) for lines in payloads]
+    stream = "".join(f"{extra}{event}{end}" for event in events).encode()
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8).map(sorted))
     reader = SseReader(max_event_bytes=1 << 20)
-    events = []
+    found = []
     for first, last in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        events += reader.feed(stream[first:last])
-    assert [event.decode() for event in events + reader.end()] == payloads
+        found += reader.feed(stream[first:last])
+    found += reader.end()
+    assert [event.decode() for event in found] == ["\n".join(lines) for lines in payloads]
+
+
+def test_a_line_end_may_be_cut_in_two() -> None:
+    reader = SseReader(max_event_bytes=100)
+    assert reader.feed(b"data: a\r") == []
+    assert reader.feed(b"\ndata: b\r") == []
+    assert reader.feed(b"\n\r\n") == [b"a\nb"]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))

@@ -188,6 +188,21 @@ def test_any_answer_has_a_meaning_and_is_not_repeated(body: bytes, status: int) 
     assert error.reason.isprintable()
 
 
+@given(st.text(), st.text(), st.text())
+def test_only_a_single_word_of_a_server_is_shown(code: str, kind: str, message: str) -> None:
+    body = json.dumps({"error": {"code": code, "type": f"{kind} my prompt", "message": message}})
+    words = error_of(Refused(refusal_of(500, body.encode()))).reason
+    shown = words.removeprefix("its server answered with HTTP 500").strip(" ()")
+    assert "my prompt" not in words
+    assert not shown or (shown == code and len(shown) <= 64 and " " not in shown)
+
+
+@pytest.mark.parametrize("code", ["said my prompt", "x" * 65, "line\nline", 7, None])
+def test_what_is_more_than_a_word_is_left_out(code: object) -> None:
+    body = json.dumps({"error": {"code": code}}).encode()
+    assert error_of(Refused(refusal_of(500, body))).reason == "its server answered with HTTP 500"
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -57,6 +57,9 @@ class ModelFileUnusable(OperatorError):
     code: ClassVar[str] = "model_file_unusable"
 
 
+Stamp = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """A GGUF file and what its results say about it."""
@@ -66,12 +69,24 @@ class ModelFile:
     quantisation: str
     weights: str
     """The model's name by its makers."""
+    stamp: Stamp
+    """Of the file as it was hashed."""
+
+    def has_changed(self) -> bool:
+        """Whether it is another file than was hashed. Raises OSError where there is none."""
+        return stamp_of(self.path.stat()) != self.stamp
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    """By what a file is known to be the same as before, without reading it."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def smollm2(cache_dir: Path, stop: threading.Event | None = None) -> ModelFile:
     """As `ensure_smollm2`."""
     path = ensure_smollm2(cache_dir, stop)
-    return ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION, SMOLLM2_WEIGHTS)
+    stamp = stamp_of(path.stat())
+    return ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION, SMOLLM2_WEIGHTS, stamp)
 
 
 def own_model_file(path: Path, stop: threading.Event) -> ModelFile:
@@ -80,6 +95,7 @@ def own_model_file(path: Path, stop: threading.Event) -> ModelFile:
     Raises ModelFileUnusable, also soon after `stop` is set.
     """
     try:
+        stamp = stamp_of(path.stat())
         facts = read_gguf(path)
         if facts.parts != 1:
             raise NotGguf(
@@ -92,7 +108,7 @@ def own_model_file(path: Path, stop: threading.Event) -> ModelFile:
             f"the model file {path} cannot be used: {said}",
             help_text="name a readable GGUF file of one part, or leave `file` out for SmolLM2",
         ) from error
-    return ModelFile(path, digest, facts.quantisation, facts.name or path.stem)
+    return ModelFile(path, digest, facts.quantisation, facts.name or path.stem, stamp)
 
 
 def _hashed(path: Path, stop: threading.Event) -> str:

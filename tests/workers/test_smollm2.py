@@ -12,8 +12,10 @@ import pytest
 
 from inferd.workers.backends.llamacpp import LlamaCppBackend, TextModelUnusable
 from inferd.workers.job import BadInput
-from inferd.workers.model_files import SMOLLM2_SHA256, ModelFile
+from inferd.workers.model_files import SMOLLM2_SHA256, ModelFile, stamp_of
 from tests.workers.support import a_job
+
+NO_STAMP = (0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
                 time.sleep(0.001)
 
     endless = Endless()
-    made = LlamaCppBackend(ModelFile(Path("none"), "", "", ""), name="endless")
+    made = LlamaCppBackend(ModelFile(Path("none"), "", "", "", NO_STAMP), name="endless")
     made._server = endless
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(made.run(a_job(1)), 0.2)
@@ -82,6 +84,21 @@ async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
 async def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF" + b"\x00" * 100)
-    with pytest.raises(TextModelUnusable) as refused:
-        await LlamaCppBackend(ModelFile(file, "", "", ""), name="broken").start()
+    with pytest.raises(TextModelUnusable, match="cannot load") as refused:
+        await LlamaCppBackend(
+            ModelFile(file, "", "", "", stamp_of(file.stat())), name="broken"
+        ).start()
     assert refused.value.help_text
+
+
+@pytest.mark.parametrize("how", ["replaced", "gone"])
+async def test_a_file_that_is_not_the_hashed_one_is_not_loaded(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    made = LlamaCppBackend(ModelFile(file, "", "", "", stamp_of(file.stat())), name="changed")
+    file.unlink()
+    if how == "replaced":
+        file.write_bytes(b"GGUF and more")
+    with pytest.raises(TextModelUnusable, match="another file" if how == "replaced" else "No such"):
+        await made.start()
+    await made.close()

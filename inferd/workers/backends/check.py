@@ -68,6 +68,9 @@ class BackendReport:
     memory_of: str
     """Whose memory that is."""
     max_output_bytes: int
+    server_slots: int | None
+    """How many requests the server behind it computes at once; None where there is none, or it
+    does not tell. A worker with more slots makes requests wait at the server."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,11 +79,13 @@ class BackendReport:
         """For people."""
         speed = "" if self.tokens_per_s is None else f", {self.tokens_per_s:.1f} tokens/s"
         memory = "not told" if self.memory_mb is None else f"{self.memory_mb} MB"
+        slots = [] if self.server_slots is None else [f"its server has {self.server_slots} slots"]
         return [
             f"model {self.model}: {self.weights}, {self.quantisation or 'quantisation not told'}",
             f"back end {self.backend} {self.version or '(version not told)'}",
             f"answered in {self.answer_ms} ms, at first {self.first_answer_ms} ms{speed}",
             f"memory {memory} ({self.memory_of})",
+            *slots,
             "the same question gave "
             + ("the same bytes twice" if self.deterministic else "two different answers"),
         ]
@@ -111,6 +116,7 @@ async def check_backend(backend: Backend, *, within_s: float = 120.0) -> Backend
         memory_mb=None if memory_bytes is None else -(-memory_bytes // _MB),
         memory_of=memory_of,
         max_output_bytes=backend.max_output_bytes,
+        server_slots=backend.facts.slots if isinstance(backend, OpenAIBackend) else None,
     )
 
 

@@ -136,7 +136,7 @@ class BackendChoice(BaseModel):
     unload_after_s: float = Field(0.0, ge=0)
     """Seconds without a request after which its model leaves memory. The next request waits until
     it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
-    llamacpp: LlamaCppOptions = LlamaCppOptions()
+    llamacpp: LlamaCppOptions | None = None
     """Options of that back end, a section of their own."""
     openai: OpenAIOptions | None = None
     """Needed by that back end, a section of their own."""
@@ -148,7 +148,7 @@ class BackendChoice(BaseModel):
         for kind in ("openai", "command"):
             if (getattr(self, kind) is not None) != (self.backend == kind):
                 raise ValueError(f"backend = {kind!r} and a section `{kind}` go together")
-        if self.backend != "llamacpp" and self.llamacpp != LlamaCppOptions():
+        if self.backend != "llamacpp" and self.llamacpp is not None:
             raise ValueError("a section `llamacpp` is for backend = 'llamacpp'")
         if self.unload_after_s and self.backend not in _RESTING:
             raise ValueError(f"unload_after_s is for {', '.join(_RESTING)}: no other is in memory")

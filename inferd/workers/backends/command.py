@@ -29,6 +29,7 @@ from inferd.workers.backends.base import ComputeThreads, StopAsked
 from inferd.workers.backends.choice import CommandOptions
 from inferd.workers.backends.manifest import manifest_of
 from inferd.workers.job import BadInput, Completion, Job, WorkerBusy, WorkerFailed
+from inferd.workers.model_files import Stamp, stamp_of
 
 BAD_INPUT, BUSY = 65, 75
 """Exit codes with a meaning: EX_DATAERR and EX_TEMPFAIL of sysexits.h."""
@@ -198,16 +199,17 @@ class _Hash:
     """The SHA-256 of a file, made anew where the file is another one than before."""
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[int, ...], str] = ((), "")
+        self._stamp: Stamp | None = None
+        self._digest = ""
 
     def of(self, path: Path) -> str:
         """Raises OSError."""
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            if self._known[0] != seen:
-                self._known = seen, hashlib.file_digest(file, "sha256").hexdigest()
-        return self._known[1]
+            stamp = stamp_of(os.fstat(file.fileno()))
+            if self._stamp != stamp:
+                self._digest = hashlib.file_digest(file, "sha256").hexdigest()
+                self._stamp = stamp
+            return self._digest
 
 
 class _Watched:

@@ -180,8 +180,13 @@ class LlamaCppBackend:
         # use it.
         params.api_keys = [secrets.token_hex(16)]
         try:
+            if self._file.has_changed():
+                raise TextModelUnusable(
+                    f"{self._file.path} is another file than the worker started with",
+                    help_text="restart the worker: its results name the file's hash",
+                )
             return xllamacpp.Server(params), str(xllamacpp.__version__)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise TextModelUnusable(
                 f"llama.cpp cannot load {self._file.path}: {error}",
                 help_text="check that it is a GGUF file and that there is memory for it",

@@ -46,7 +46,7 @@ async def _made(choice: BackendChoice, cache_dir: Path) -> Backend:
             return WordLlamaBackend(name=choice.model, threads=choice.slots)
         case "markov":
             return MarkovBackend(name=choice.model, threads=choice.slots)
-    options = choice.llamacpp
+    options = choice.llamacpp or LlamaCppOptions()
     return LlamaCppBackend(
         await _model_file(options, cache_dir),
         name=choice.model,

@@ -202,7 +202,9 @@ async def main():
     await backend.run(a_job())
 asyncio.run(main())
 """
-    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, cwd=Path(__file__).parents[3]
+    )
     await until(told.exists, 60)
     worker.kill()
     await worker.wait()

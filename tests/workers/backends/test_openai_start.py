@@ -97,6 +97,8 @@ async def test_something_that_is_no_http() -> None:
         (refusal(401, {"message": "wrong key sk-1234"}), errors.ApiKeyRefused, 1),
         (refusal(403), errors.ApiKeyRefused, 1),
         (refusal(404, {"code": "model_not_found"}), errors.ModelMissing, 1),
+        (refusal(404, {"message": "The model `m` does not exist."}), errors.ModelMissing, 1),
+        (refusal(404, {"message": "Not Found"}), errors.ServerUnusable, 1),
         (refusal(429), errors.ServerBusy, 75),
         (refusal(503, {"message": "Loading model"}), errors.ServerBusy, 75),
     ],
@@ -222,13 +224,20 @@ async def test_what_it_does_not_take_is_learnt_once(
 OWNERS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "llamacpp": (
         {"meta": {"size": 1000, "ftype": "Q8_0"}},
-        {"/props": {"build_info": "b1", "default_generation_settings": {"n_ctx": 512}}},
+        {
+            "/props": {
+                "build_info": "b1",
+                "total_slots": 3,
+                "default_generation_settings": {"n_ctx": 512},
+            }
+        },
         {
             "software": "llama.cpp server",
             "version": "b1",
             "quantisation": "Q8_0",
             "context_tokens": 512,
             "memory_bytes": 1000,
+            "slots": 3,
         },
     ),
     "library": (

@@ -32,22 +32,32 @@ from inferd.workers.job import WorkerBusy, WorkerFailed
 
 # ---- streams
 
-_payloads = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1))
+_line = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1, max_size=20)
+_payloads = st.lists(st.lists(_line, min_size=1, max_size=3), max_size=6)
 _line_end = st.sampled_from(["\n", "\r\n", "\r"])
 
 
 @given(payloads=_payloads, end=_line_end, noise=st.booleans(), data=st.data())
 def test_events_are_the_same_however_the_bytes_are_cut(
-    payloads: list[str], end: str, noise: bool, data: st.DataObject
+    payloads: list[list[str]], end: str, noise: bool, data: st.DataObject
 ) -> None:
     extra = f": comment{end}id: 1{end}" if noise else ""
-    stream = "".join(f"{extra}data: {text}{end}{end}" for text in payloads).encode()
+    events = ["".join(f"data: {line}{end}" for line in lines) for lines in payloads]
+    stream = "".join(f"{extra}{event}{end}" for event in events).encode()
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8).map(sorted))
     reader = SseReader(max_event_bytes=1 << 20)
-    events = []
+    found = []
     for first, last in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        events += reader.feed(stream[first:last])
-    assert [event.decode() for event in events + reader.end()] == payloads
+        found += reader.feed(stream[first:last])
+    found += reader.end()
+    assert [event.decode() for event in found] == ["\n".join(lines) for lines in payloads]
+
+
+def test_a_line_end_may_be_cut_in_two() -> None:
+    reader = SseReader(max_event_bytes=100)
+    assert reader.feed(b"data: a\r") == []
+    assert reader.feed(b"\ndata: b\r") == []
+    assert reader.feed(b"\n\r\n") == [b"a\nb"]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
@@ -176,6 +186,21 @@ def test_any_answer_has_a_meaning_and_is_not_repeated(body: bytes, status: int) 
     assert isinstance(error, WorkerBusy if status == 429 else WorkerFailed)
     assert len(error.reason) < 150
     assert error.reason.isprintable()
+
+
+@given(st.text(), st.text(), st.text())
+def test_only_a_single_word_of_a_server_is_shown(code: str, kind: str, message: str) -> None:
+    body = json.dumps({"error": {"code": code, "type": f"{kind} my prompt", "message": message}})
+    words = error_of(Refused(refusal_of(500, body.encode()))).reason
+    shown = words.removeprefix("its server answered with HTTP 500").strip(" ()")
+    assert "my prompt" not in words
+    assert not shown or (shown == code and len(shown) <= 64 and " " not in shown)
+
+
+@pytest.mark.parametrize("code", ["said my prompt", "x" * 65, "line\nline", 7, None])
+def test_what_is_more_than_a_word_is_left_out(code: object) -> None:
+    body = json.dumps({"error": {"code": code}}).encode()
+    assert error_of(Refused(refusal_of(500, body))).reason == "its server answered with HTTP 500"
 
 
 @pytest.mark.parametrize(

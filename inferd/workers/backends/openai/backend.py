@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import msgspec
@@ -18,6 +18,7 @@ from inferd.workers.backends.base import prompt_text
 from inferd.workers.backends.choice import OpenAIOptions
 from inferd.workers.backends.embeddings import (
     ENCODING,
+    MAX_TEXTS,
     encode_embeddings,
     most_bytes,
     texts_of,
@@ -52,11 +53,21 @@ from inferd.workers.job import BadInput, Completion, Job, WorkerBusy, WorkerFail
 _PROBE = "Say hello."
 _PROBE_TOKENS = 16
 _UNKNOWN_CONTEXT_TOKENS = 262_144
-_INPUT_BYTES_PER_TOKEN = 32
+_LONGEST_TOKEN = 256  # in bytes; the longest are runs of spaces
 _MAX_LIST_BYTES = 8_388_608
 _MAX_FACTS_BYTES = 4_194_304
 _VECTOR_BYTES_PER_OUTPUT_BYTE = 4  # JSON with all digits of a double, and what is around it
 _NO_LIST = (404, 405, 501)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was learnt of the server."""
+
+    dialect: Dialect = field(default_factory=Dialect)
+    facts: ServerFacts = field(default_factory=ServerFacts)
+    dimensions: int = 0
+    """Of its vectors."""
 
 
 class OpenAIBackend:
@@ -69,9 +80,7 @@ class OpenAIBackend:
         self._served = options.model or name
         self._url = options.base_url
         self._http: Http | None = None
-        self._dialect = Dialect()
-        self._facts = ServerFacts()
-        self._dimensions = 0
+        self._known = _Known()
         self._prior_ms = 4000.0
         self._rests_until = 0.0
         """Monotonic seconds; the server said until when it has no capacity."""
@@ -89,8 +98,8 @@ class OpenAIBackend:
 
     @property
     def max_output_bytes(self) -> int:
-        bound = self._options.max_output_bytes
-        return min(bound, most_bytes(self._name, self._dimensions)) if self._dimensions else bound
+        bound, dimensions = self._options.max_output_bytes, self._known.dimensions
+        return min(bound, most_bytes(self._name, dimensions)) if dimensions else bound
 
     @property
     def loaded(self) -> bool:
@@ -103,8 +112,8 @@ class OpenAIBackend:
 
     @property
     def facts(self) -> ServerFacts:
-        """What the server told at the start."""
-        return self._facts
+        """What the server told when it was found."""
+        return self._known.facts
 
     async def start(self) -> None:
         """Finds the server and its model, and learns by a small request what it takes.
@@ -117,7 +126,7 @@ class OpenAIBackend:
         http = Http(self._options)
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                await self._learn(http)
+                self._known = await self._learn(http)
         except BaseException as error:
             await http.close()
             if isinstance(error, Refused):
@@ -139,8 +148,9 @@ class OpenAIBackend:
             raise WorkerFailed("the server has not been found yet")
         if (rest_s := self._rests_until - time.monotonic()) > 0:
             raise WorkerBusy("its server asked to be left alone", retry_after_s=rest_s)
-        context = self._facts.context_tokens or _UNKNOWN_CONTEXT_TOKENS
-        text = prompt_text(job, context * _INPUT_BYTES_PER_TOKEN)
+        context = self._known.facts.context_tokens or _UNKNOWN_CONTEXT_TOKENS
+        texts = MAX_TEXTS if self._options.api == "embeddings" else 1
+        text = prompt_text(job, texts * context * _LONGEST_TOKEN)
         left_s = min(self._options.timeout_s, max(0.0, job.deadline_s - time.time()))
         try:
             async with asyncio.timeout(left_s):
@@ -173,12 +183,13 @@ class OpenAIBackend:
         options = self._options
         wanted = min(job.max_tokens or options.default_tokens, options.max_tokens)
         try:
-            answer, sampling = await self._ask(http, text, job.seed, wanted)
+            answer, sampling = await self._ask(http, self._known, text, job.seed, wanted)
         except Refused as refused:
             if not refused.refusal.too_long:
                 raise
             room = await self._room(http, text, job.seed)
-            answer, sampling = await self._ask(http, text, job.seed, min(wanted, room))
+            wanted = min(wanted, room)
+            answer, sampling = await self._ask(http, self._known, text, job.seed, wanted)
         return Completion(
             output=answer.output,
             media_type="text/plain; charset=utf-8",
@@ -198,20 +209,21 @@ class OpenAIBackend:
         as were wanted. Raises BadInput where not even one does, WorkerFailed where it is not
         known."""
         try:
-            one, _ = await self._ask(http, text, seed, 1)
+            one, _ = await self._ask(http, self._known, text, seed, 1)
         except Refused as refused:
             if refused.refusal.too_long:
                 raise BadInput("the prompt has more tokens than the model reads") from None
             raise
-        if one.prompt_tokens is None or self._facts.context_tokens is None:
+        context = self._known.facts.context_tokens
+        if one.prompt_tokens is None or context is None:
             raise WorkerFailed("prompt and answer together exceed its server's context")
-        return max(1, self._facts.context_tokens - one.prompt_tokens)
+        return max(1, context - one.prompt_tokens)
 
     async def _ask(
-        self, http: Http, text: str, seed: int, max_tokens: int
+        self, http: Http, known: _Known, text: str, seed: int, max_tokens: int
     ) -> tuple[Answer, dict[str, Any]]:
-        sampling = self._dialect.sampling(seed, max_tokens) | extras(self._facts)
-        body = text_request(self._options, self._served, text, sampling, self._dialect)
+        sampling = known.dialect.sampling(seed, max_tokens) | extras(known.facts)
+        body = text_request(self._options, self._served, text, sampling, known.dialect)
         answer = await http.stream(
             self._url + PATHS[self._options.api],
             body,
@@ -224,18 +236,19 @@ class OpenAIBackend:
         texts = texts_of(text)
         if "" in texts:
             raise BadInput(f"text {texts.index('')} is empty")
-        largest = most_bytes(self._name, self._dimensions, len(texts))
+        dimensions = self._known.dimensions
+        largest = most_bytes(self._name, dimensions, len(texts))
         if largest > self._options.max_output_bytes:
             raise WorkerFailed(f"the output would have up to {largest} bytes: max_output_bytes")
         try:
-            body = await self._vectors(http, texts)
+            body = await self._vectors(http, texts, dimensions)
         except Refused as refused:
             # A text that is too long alone is so for every worker; many together need not be.
             if refused.refusal.too_long and len(texts) == 1:
                 raise BadInput("the text has more tokens than the model reads") from None
             raise
         # Off the loop: they may be millions of numbers.
-        output, tokens = await asyncio.to_thread(self._encoded, body, len(texts))
+        output, tokens = await asyncio.to_thread(self._encoded, body, len(texts), dimensions)
         return Completion(
             output=output,
             media_type="application/json",
@@ -248,24 +261,24 @@ class OpenAIBackend:
             ),
         )
 
-    def _encoded(self, body: bytes, texts: int) -> tuple[bytes, int | None]:
+    def _encoded(self, body: bytes, texts: int, dimensions: int) -> tuple[bytes, int | None]:
         answer = vectors_of(body)
         vectors = answer.in_order(texts)
-        if len(vectors[0]) != self._dimensions:
-            raise BadStream(f"vectors of {len(vectors[0])} dimensions, not {self._dimensions}")
+        if len(vectors[0]) != dimensions:
+            raise BadStream(f"vectors of {len(vectors[0])} dimensions, not {dimensions}")
         try:
             units = [unit(vector) for vector in vectors]
         except ValueError as error:
             raise BadStream(str(error)) from None
-        return encode_embeddings(self._name, self._dimensions, units), answer.prompt_tokens
+        return encode_embeddings(self._name, dimensions, units), answer.prompt_tokens
 
-    async def _vectors(self, http: Http, texts: list[str]) -> bytes:
-        most = most_bytes(self._name, self._dimensions, len(texts)) * _VECTOR_BYTES_PER_OUTPUT_BYTE
+    async def _vectors(self, http: Http, texts: list[str], dimensions: int) -> bytes:
+        most = most_bytes(self._name, dimensions, len(texts)) * _VECTOR_BYTES_PER_OUTPUT_BYTE
         body = {"model": self._served, "input": texts, "encoding_format": "float"}
         return await http.post(self._url + PATHS["embeddings"], body, most + _MAX_LIST_BYTES)
 
     def _manifest(self, *, version: str = "", **told: Any) -> dict[str, Any]:
-        facts, options = self._facts, self._options
+        facts, options = self._known.facts, self._options
         return manifest_of(
             model=self._name,
             weights=_without_folders(self._served),
@@ -281,42 +294,40 @@ class OpenAIBackend:
         if self._doubtful:
             async with self._learning:
                 if self._doubtful:
-                    await self._learn(http)
+                    self._known = await self._learn(http)
                     self._doubtful = False
 
-    async def _learn(self, http: Http) -> None:
+    async def _learn(self, http: Http) -> _Known:
         entry = await self._found(http)
         if self._options.api == "embeddings":
             began_s = time.perf_counter()
-            (vector,) = vectors_of(await self._vectors(http, [_PROBE])).in_order(1)
+            (vector,) = vectors_of(await self._vectors(http, [_PROBE], 0)).in_order(1)
             if not vector:
                 raise BadStream("vectors without dimensions")
-            self._dimensions = len(vector)
             self._prior_ms = 1000 * (time.perf_counter() - began_s)
+            known = _Known(dimensions=len(vector))
         else:
-            await self._learn_dialect(http)
+            known = _Known(await self._learn_dialect(http))
         # Asked last: Ollama has nothing to say of a model before it has loaded it.
-        self._facts = facts_of(entry, await self._answers(http, entry))
+        return replace(known, facts=facts_of(entry, await self._answers(http, entry)))
 
-    async def _learn_dialect(self, http: Http) -> None:
-        self._dialect = Dialect()
+    async def _learn_dialect(self, http: Http) -> Dialect:
+        dialect = Dialect()
         first: Refused | None = None
         while True:
             began_s = time.perf_counter()
             try:
-                answer, _ = await self._ask(http, _PROBE, 0, _PROBE_TOKENS)
+                answer, _ = await self._ask(http, _Known(dialect), _PROBE, 0, _PROBE_TOKENS)
             except Refused as refused:
                 first = first or refused
-                way = simpler(self._dialect, refused.refusal)
+                way = simpler(dialect, refused.refusal)
                 if way is None:
                     raise first from None
-                self._dialect = way
+                dialect = way
                 continue
             took_ms = 1000 * (time.perf_counter() - began_s)
             self._prior_ms = took_ms / max(1, answer.tokens) * self._options.default_tokens
-            if self._dialect.usage and answer.completion_tokens is None:
-                self._dialect = replace(self._dialect, usage=False)
-            return
+            return dialect
 
     async def _found(self, http: Http) -> ModelEntry | None:
         """The model in the server's list; None where it has no list. Raises ModelMissing."""

@@ -58,6 +58,7 @@ class ServerUnusable(OperatorError):
 CUT_OFF = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientPayloadError,
+    aiohttp.ConnectionTimeoutError,
     aiohttp.ServerDisconnectedError,
     ConnectionError,
 )
@@ -116,7 +117,7 @@ def refusal_error(refusal: Refusal, url: str, model: str) -> OperatorError:
             f"{url} has no capacity now: {refusal.words}",
             help_text="it may still load its model: try again, or give it more slots",
         )
-    if refusal.status == 404:
+    if refusal.status == 404 and "model" in refusal.text:
         return model_missing(url, model, f"it answers {refusal.words}")
     return unusable(url, refusal.words)
 

@@ -32,6 +32,8 @@ class ServerFacts:
     """What its model takes, where it runs."""
     gpu_bytes: int | None = None
     """Of that, on the GPU."""
+    slots: int | None = None
+    """How many requests it computes at once."""
 
 
 _SOFTWARE = {
@@ -83,6 +85,7 @@ def facts_of(entry: ModelEntry | None, answers: Mapping[str, Any]) -> ServerFact
                     _at(answers, "/props", "default_generation_settings", "n_ctx")
                 ),
                 memory_bytes=_whole(_at(entry.meta, "size")),
+                slots=_whole(_at(answers, "/props", "total_slots")),
             )
         case "Ollama":
             return _with(

@@ -59,6 +59,13 @@ async def run_agent(
                 model=report.model,
                 help="an answer that is lost after its acknowledgement cannot be made again",
             )
+        if report.server_slots is not None and report.server_slots < post.slots:
+            log.warning(
+                "server_has_fewer_slots",
+                slots=post.slots,
+                server_slots=report.server_slots,
+                help="requests wait at the server: lower `slots`, or start it with more",
+            )
         agent = await stack.enter_async_context(
             serving(
                 post,

@@ -18,75 +18,30 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
-from indexer.errors import OperatorError, TemporaryError
+from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import JobId
 from inferd.workers.grouping import Grouped
 from inferd.workers.job import SignedResult, Spoken, WorkerFailed
+from inferd.workers.service.log_schema import (
+    SignatureLogInUse,
+    SignatureLogUnusable,
+    prepare,
+    transaction,
+)
 from scheduler.model import RequestKey
 
 _T = TypeVar("_T")
 
-_VERSION = 1
 _MOST_AT_ONCE = 64
 _BUSY_TIMEOUT_S = 5.0
-
-_SCHEMA = """
-CREATE TABLE identity (worker BLOB NOT NULL, domain BLOB NOT NULL);
-CREATE TABLE result (
-    request_id   INTEGER NOT NULL CHECK (request_id >= 0),
-    commitment   BLOB NOT NULL CHECK (length(commitment) = 20),
-    content      BLOB NOT NULL CHECK (length(content) = 32),
-    digest       BLOB NOT NULL CHECK (length(digest) = 32),
-    signature    BLOB NOT NULL CHECK (length(signature) = 64),
-    signed_at_s  INTEGER NOT NULL,
-    PRIMARY KEY (request_id, commitment)
-) WITHOUT ROWID;
-CREATE TRIGGER result_is_final BEFORE UPDATE ON result
-    BEGIN SELECT RAISE(ABORT, 'what was signed does not change'); END;
-CREATE TRIGGER result_is_kept BEFORE DELETE ON result
-    BEGIN SELECT RAISE(ABORT, 'what was signed is kept'); END;
-CREATE TABLE output (
-    request_id   INTEGER NOT NULL,
-    commitment   BLOB NOT NULL,
-    output       BLOB NOT NULL,
-    media_type   TEXT NOT NULL,
-    manifest     TEXT NOT NULL,
-    compute_ms   INTEGER NOT NULL,
-    kept_since_s INTEGER NOT NULL,
-    PRIMARY KEY (request_id, commitment),
-    FOREIGN KEY (request_id, commitment) REFERENCES result (request_id, commitment)
-);
-CREATE INDEX output_by_age ON output (kept_since_s);
-CREATE TABLE asker (
-    request_id   INTEGER NOT NULL,
-    commitment   BLOB NOT NULL,
-    operator     BLOB NOT NULL CHECK (length(operator) = 20),
-    attempt      INTEGER NOT NULL,
-    PRIMARY KEY (request_id, commitment, operator, attempt),
-    FOREIGN KEY (request_id, commitment) REFERENCES output (request_id, commitment)
-        ON DELETE CASCADE
-) WITHOUT ROWID;
-"""
-
-
-class SignatureLogInUse(TemporaryError):
-    """Another process has this worker's log of signatures."""
-
-    code: ClassVar[str] = "signature_log_in_use"
-
-
-class SignatureLogUnusable(OperatorError):
-    """The worker's log of signatures cannot be read or written, or is another worker's."""
-
-    code: ClassVar[str] = "signature_log_unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,33 +80,7 @@ class SignatureFile:
 
     def prepare(self, domain: Hash32) -> None:
         """Makes or checks the tables. Raises sqlite3.Error and SignatureLogUnusable."""
-        db = self._db
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA secure_delete = ON")
-        db.execute("PRAGMA synchronous = FULL")
-        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise SignatureLogUnusable(
-                f"the disk of the log of signatures takes no write-ahead log ({mode})",
-                help_text="put `data_dir` on a local disk",
-            )
-        with self._transaction():
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in _statements(_SCHEMA):
-                    db.execute(statement)
-                db.execute("INSERT INTO identity VALUES (?, ?)", (self._worker, domain))
-                db.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version > _VERSION:
-                raise SignatureLogUnusable(
-                    f"the log of signatures has version {version}, this release knows {_VERSION}",
-                    help_text="use the newer release of inferd that wrote it",
-                )
-        if db.execute("SELECT worker, domain FROM identity").fetchall() != [(self._worker, domain)]:
-            raise SignatureLogUnusable(
-                "the log of signatures is of another worker or another deployment",
-                help_text="each worker and deployment needs its own: never copy one to another's",
-            )
+        prepare(self._db, self._worker, domain)
 
     async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | Spoken | None:
         """What the worker has said on the request."""
@@ -210,7 +139,7 @@ class SignatureFile:
         def write() -> bool:
             if self._has_asked(asker, key):
                 return True
-            with self._transaction():
+            with transaction(self._db):
                 if not isinstance(self._recorded(key), SignedResult):
                     return False
                 self._add_askers(key, (asker,))
@@ -225,7 +154,7 @@ class SignatureFile:
             if not self._has_asked(asker, key):
                 return
             at = _sql(key)
-            with self._transaction():
+            with transaction(self._db):
                 self._db.execute(
                     "DELETE FROM asker WHERE request_id = ? AND commitment = ?"
                     " AND operator = ? AND attempt = ?",
@@ -243,7 +172,7 @@ class SignatureFile:
         """Drops outputs that are kept since before then; returns how many."""
 
         def write() -> int:
-            with self._transaction():
+            with transaction(self._db):
                 return self._db.execute(
                     "DELETE FROM output WHERE kept_since_s < ?", (int(before_s),)
                 ).rowcount
@@ -279,7 +208,7 @@ class SignatureFile:
 
     async def _record_all(self, given: Sequence[Signed]) -> list[SignedResult | Spoken]:
         def write() -> list[SignedResult | Spoken]:
-            with self._transaction():
+            with transaction(self._db):
                 return [self._record(signed) for signed in given]
 
         return await self._do(write)
@@ -354,17 +283,6 @@ class SignatureFile:
             [(*_sql(key), asker.operator, asker.attempt) for asker in askers],
         )
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-
 
 def open_log(folder: Path, worker: Address, domain: Hash32) -> SignatureFile:
     """The log of one worker for one deployment, whose `ResultGroup` domain is `domain`; in its own
@@ -415,12 +333,3 @@ def _unusable(folder: Path, error: Exception) -> SignatureLogUnusable:
 
 def _sql(key: RequestKey) -> tuple[int, bytes]:
     return key.id, bytes(key.commitment)
-
-
-def _statements(schema: str) -> Iterator[str]:
-    statement = ""
-    for line in schema.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import gzip
 import json
-import ssl
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,8 +34,7 @@ from inferd.protocol.worker_api import (
 )
 from inferd.protocol.worker_api_signing import checked_heartbeat, parse_authorization
 from inferd.workers.service import app as app_module
-from inferd.workers.service.agent import Agent, BadCertificate, NoOperators
-from tests.settlement.certificates import make_certificates
+from inferd.workers.service.agent import Agent
 from tests.workers.service.support import (
     API_DOMAIN,
     WORKER,
@@ -399,36 +397,3 @@ async def test_memory_stays_flat_under_attack(scene: tuple[Agent, Operator, Scri
     # A failure's few words and a nonce are kept for a while: some 3 kB a request, never an input.
     assert grown < 40 * 6_000
     await is_unharmed(operator, backend)
-
-
-async def test_it_serves_https_and_says_what_is_wrong_with_a_certificate(tmp_path: Path) -> None:
-    files = make_certificates(tmp_path)
-    tls: dict[str, Any] = {"tls_certificate": files.server, "tls_key": files.server_key}
-    async with an_agent(tmp_path / "a", Scripted(), **tls) as (agent, operator):
-        assert agent.url.startswith("https://")
-        trusting = ssl.create_default_context(cafile=files.ca)
-        connector = aiohttp.TCPConnector(ssl=trusting)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            operator.session = session
-            assert (await operator.send("GET", "/v1/health"))[0] == 200
-    for wrong in (files.client_encrypted_key, files.client_key, tmp_path / "none"):
-        with pytest.raises(BadCertificate):
-            async with an_agent(tmp_path / "b", Scripted(), **tls | {"tls_key": wrong}):
-                pass
-
-
-async def test_an_agent_for_nobody_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(NoOperators):
-        async with an_agent(tmp_path, Scripted(), operators=()):
-            pass
-
-
-async def test_metrics_are_apart(scene: tuple[Agent, Operator, Scripted]) -> None:
-    agent, operator, _ = scene
-    assert operator.session is not None
-    await operator.send("GET", "/v1/health")
-    async with operator.session.get(agent.metrics_url + "/metrics") as response:
-        page = await response.text()
-    assert 'inferd_agent_requests_total{kind="health",status="200"}' in page
-    async with operator.session.get(agent.metrics_url + "/v1/health") as response:
-        assert response.status == 404

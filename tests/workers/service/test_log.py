@@ -26,11 +26,10 @@ from inferd.workers.job import SignedResult, Spoken, WorkerFailed
 from inferd.workers.service.log import (
     Asker,
     SignatureFile,
-    SignatureLogInUse,
-    SignatureLogUnusable,
     Signed,
     open_log,
 )
+from inferd.workers.service.log_schema import SignatureLogInUse, SignatureLogUnusable
 from scheduler.model import RequestKey
 from tests.workers.service.support import RESULTS_DOMAIN, WORKER, WORKER_KEY
 

@@ -24,7 +24,7 @@ from inferd.cli.session import (
     session_of,
 )
 from inferd.cli.worker_settings import chosen_workers, owned_worker, owner_of
-from inferd.node.settings import WorkerSettings
+from inferd.node.worker_settings import WorkerSettings
 
 
 def register(app: typer.Typer) -> None:

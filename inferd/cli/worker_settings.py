@@ -13,7 +13,8 @@ from indexer.types import Address, Contracts
 from inferd.chain.keys import KeySource, open_account
 from inferd.chain.transact import Sender
 from inferd.cli.session import Session, deployed_chain
-from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.settings import Settings
+from inferd.node.worker_settings import WorkerSettings
 
 
 class NoSuchWorker(OperatorError):

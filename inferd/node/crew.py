@@ -13,8 +13,9 @@ from eth_keys.datatypes import PrivateKey
 from indexer.database import Pool
 from indexer.types import Address, Contracts
 from inferd.chain.keys import BadKey, open_account
-from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.settings import Settings
 from inferd.node.threads import in_thread
+from inferd.node.worker_settings import WorkerSettings
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eth_utils.address import is_address, is_hex_address, to_canonical_address
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from indexer.types import WEI_PER_GWEI
+from inferd.node.settings_section import Section
 from inferd.settlement.purse import DAY_S, HOUR_S
 from scheduler.allowance import Limits, Probation, Quota
 
 _BPS = 10_000
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(Section):
     """How much one requester, one new worker, and all together may take."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tenant_in_flight: int = Field(0, ge=0)
     """Requests of one requester that are computed at the same time, at most; 0 = no limit."""
@@ -43,10 +42,8 @@ class LimitSettings(BaseModel):
     """The same within 24 hours."""
 
 
-class TenantSettings(BaseModel):
+class TenantSettings(Section):
     """A requester that is treated in its own way."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str
     """Of the account or contract that asks."""

@@ -24,8 +24,9 @@ from inferd.node import metrics
 from inferd.node.api_models import RequestState
 from inferd.node.health import PROBLEMS, WARNINGS
 from inferd.node.limit_settings import TenantSettings
-from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.settings import Settings
 from inferd.node.why import NEXT_ACTIONS
+from inferd.node.worker_settings import WorkerSettings
 from scheduler.model import Reason
 
 _PACKAGES = ("indexer", "scheduler", "inferd")

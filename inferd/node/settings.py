@@ -10,16 +10,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
-from eth_utils.address import is_address, is_hex_address
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -30,10 +21,12 @@ from pydantic_settings import (
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node.limit_settings import LimitSettings, TenantSettings
+from inferd.node.posting_settings import PostingSettings
+from inferd.node.scheduling_settings import SchedulingSettings
+from inferd.node.settings_section import Section
+from inferd.node.worker_settings import WorkerSettings
 from inferd.policies.installed import require_known
 from scheduler import flow
-from scheduler.choice import Choice, chosen
-from scheduler.policies import DEFAULT
 
 LIVE = ("scheduling", "limits", "tenants")
 """What SIGHUP changes; all else needs a restart."""
@@ -46,11 +39,7 @@ class BadSettings(OperatorError):
     code: ClassVar[str] = "bad_settings"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ApiSettings(_Section):
+class ApiSettings(Section):
     """Where the node's HTTP API listens."""
 
     host: str = "127.0.0.1"
@@ -60,7 +49,7 @@ class ApiSettings(_Section):
     """0 = a free one, written to `data_dir`/api.json."""
 
 
-class IndexSettings(_Section):
+class IndexSettings(Section):
     """How the chain is followed."""
 
     poll_interval_s: float = Field(0.25, gt=0)
@@ -72,105 +61,7 @@ class IndexSettings(_Section):
     the node is not ready."""
 
 
-class SchedulingSettings(_Section):
-    """How requests are admitted and ordered."""
-
-    policy: str = DEFAULT.name
-    """By which requests are ordered and workers chosen: a built-in one or that of an installed
-    package, see docs/policies.md. `inferd policy set` changes it without a restart."""
-    split: str = ""
-    """In its place several policies, each for its share of the requests, as in
-    `value=90,balanced=10`."""
-    weights: str = ""
-    """Of `balanced`, as in `fee=60,wait=30,slack=10`, which it has without it."""
-    policy_budget_ms: int = Field(200, ge=1, le=60_000)
-    """What a policy of an installed package may take of one round; if it is later, the round goes
-    by `least-requests`."""
-    max_wait_s: int = Field(300, ge=1)
-    """The wait after which a request goes before all that have waited less, whatever they pay.
-    Where more is asked than can be served, a short one costs much of what could be earned."""
-    flow_arcs: int = Field(0, ge=0)
-    """Up to how many arcs (requests times free slots, roughly) a round is decided exactly, by
-    minimum-cost flow; 0 = never. 5000 take some 10 ms, and the extra `flow`."""
-    inclusion_s: float = Field(3.0, gt=0)
-    """Time kept free between a computed result and its deadline."""
-    gas_margin: float = Field(1.5, ge=1)
-    """How many times its expected share of gas a fee must cover, at least."""
-    base_fee_quantile: float = Field(0.9, ge=0.5, le=0.999)
-    """A fee must also cover a rise of the base fee until its post that was not exceeded by this
-    part of the last 256 blocks: it counts where it is more than `gas_margin`, with volatile gas and
-    long computations."""
-    expected_batch: int = Field(1, ge=1)
-    """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
-    little traffic; with much, a larger one admits fees that only pay in company."""
-    max_attempts: int = Field(8, ge=1)
-    """Leases that may fail before a request is given up."""
-
-    @property
-    def choice(self) -> Choice:
-        """The policies as the settings say. Raises BadChoice."""
-        return chosen(self.policy, self.split, self.weights)
-
-
-class PostingSettings(_Section):
-    """When and at what price results go on chain."""
-
-    delay_price_gwei_per_s: int = Field(5_000, ge=0)
-    """What one result's waiting for one second is worth."""
-    max_results: int = Field(240, ge=1, le=400)
-    """Results in one transaction, at most. More could exceed the size that clients take."""
-    max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
-    """Gas limit of one transaction, at most."""
-    guard_s: float = Field(6.0, gt=0)
-    """A result whose deadline is nearer than this and one block more, or than two blocks, is
-    posted at once."""
-    lead_s: float = Field(1.5, gt=0, le=60)
-    """How long before the next block it is decided what to post, so that results that come between
-    two blocks share a transaction. Where blocks are less than 4 s or twice this apart, or come
-    without a rhythm, it is decided at once."""
-    max_fee_gwei: int = Field(200, ge=1)
-    """The most a unit of gas may cost, replacements included; above it results wait."""
-    max_transaction_gwei: int = Field(0, ge=0)
-    """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
-    cap_gwei_per_hour: int = Field(0, ge=0)
-    """The most that posts and deliveries may cost in any hour, in gwei of gas: nothing is sent or
-    replaced beyond it, though results expire. 0 = no limit; `limits.budget_gwei_per_hour` holds
-    back new work instead."""
-    cap_gwei_per_day: int = Field(0, ge=0)
-    """The same in any 24 hours."""
-    confirmations: int = Field(2, ge=1)
-    """Blocks after which a transaction counts as done, its own included."""
-    max_in_flight: int = Field(5, ge=1)
-    """Transactions that are signed and not yet mined, at most."""
-    warn_runway_results: int = Field(200, ge=0)
-    """Warn where the poster's balance pays for fewer results than this, at what one costs now,
-    beyond what is under way and what waits; 0 = only where it does not pay for these."""
-    stop_runway_results: int = Field(5, ge=0)
-    """Plan no new transaction where it pays for fewer than this beyond what is under way, so that
-    this can still be replaced at a higher price."""
-    refund_expired: bool = True
-    """Refund expired requests as a service, at this operator's cost."""
-    refund_max_fee_gwei: int = Field(20, ge=1)
-    """The most a unit of gas may cost for refunds; above it they wait."""
-    refund_min_fee_ratio: float = Field(1.0, ge=0)
-    """How many times its share of the refund's gas a fee must be. Smaller ones are left to their
-    requesters, who can call `refund` themselves."""
-    refund_budget_gwei_per_day: int = Field(50_000_000, ge=0)
-    """Most that refunds may cost in any 24 hours, in gwei of gas."""
-    own_accounts: tuple[str, ...] | None = None
-    """Addresses whose money is yours: where one of them owns a worker, its share of a fee counts as
-    revenue. Without it: the poster, and the owners that `[[workers]]` names."""
-
-    @field_validator("own_accounts")
-    @classmethod
-    def _addresses(cls, accounts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for account in accounts or ():
-            if not (is_hex_address(account) and is_address(account)):
-                raise ValueError(f"{account} is no address of 0x and 40 hex digits")
-        return accounts
-
-
-class RetentionSettings(_Section):
+class RetentionSettings(Section):
     """How long what is over is kept."""
 
     settled_days: int = Field(90, ge=0)
@@ -189,28 +80,6 @@ class RetentionSettings(_Section):
     def recorded_requests(self) -> int:
         """Up to how many pending requests a round is recorded; 0 = none is."""
         return self.snapshot_requests if self.snapshot_hours else 0
-
-
-class WorkerSettings(_Section):
-    """A worker inside this process."""
-
-    name: str = Field(pattern=r"^[a-z0-9-]{1,32}$")
-    """For logs and commands; nothing on chain knows it."""
-    backend: Literal["llamacpp", "wordllama", "markov"]
-    """What runs the model: SmolLM2-135M, embeddings, or a toy without weights."""
-    model: str = Field(min_length=1, max_length=200)
-    """The name requests use."""
-    slots: int = Field(1, ge=1)
-    """Requests it computes at the same time."""
-    memory_mb: int = Field(1024, ge=1)
-    """What it offers to requests that ask for memory."""
-    unload_after_s: float = Field(0.0, ge=0)
-    """Seconds without a request after which its model leaves memory. The next request waits until
-    it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
-    key: KeySource
-    """Signs its results; its address is the worker."""
-    owner: KeySource | None = None
-    """Who registers and stakes it and is paid; needed by `inferd worker register` only."""
 
 
 class Settings(BaseSettings):

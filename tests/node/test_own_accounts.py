@@ -12,15 +12,11 @@ from eth_utils.address import to_canonical_address
 from indexer.types import Address
 from inferd.chain.anvil import load_anvil_config
 from inferd.chain.keys import BadKey, KeySource, address_of
+from inferd.node.posting_settings import PostingSettings
 from inferd.node.preflight import ChainFacts
 from inferd.node.session import own_accounts, settlement_settings
-from inferd.node.settings import (
-    BadSettings,
-    PostingSettings,
-    Settings,
-    WorkerSettings,
-    load_settings,
-)
+from inferd.node.settings import BadSettings, Settings, load_settings
+from inferd.node.worker_settings import WorkerSettings
 
 ANVIL, MAINNET = 31337, 1
 POSTER = Address(b"\x09" * 20)

@@ -20,7 +20,7 @@ from inferd.node.reference import (
     setting_docs,
     settings_classes,
 )
-from inferd.node.settings import WorkerSettings
+from inferd.node.worker_settings import WorkerSettings
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 

@@ -37,6 +37,7 @@ from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
+from inferd.node.operator_key import opened_operator
 from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.server import announced, bind, serve, url_of
@@ -48,6 +49,7 @@ from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.node.threads import give_way
 from inferd.protocol.deployment import Deployment, load_deployment
 from inferd.settlement.keys import TransactionSigner
+from inferd.workers.remote.client import Operator
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
@@ -138,8 +140,9 @@ async def _started(
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
         poster = await stack.enter_async_context(opened_poster(settings.poster, chain_id))
+        operator = opened_operator(settings, deployment.contracts)
         crew = await stack.enter_async_context(hired(settings, deployment.contracts))
-        yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
+        yield Node(settings, deployment, rpc, database, facts, poster, operator, crew, api)
 
 
 @dataclass
@@ -152,6 +155,8 @@ class Node:
     database: Database
     facts: ChainFacts
     poster: TransactionSigner
+    operator: Operator | None
+    """Asks workers of other machines; None where no key can sign for it."""
     crew: Crew
     api: ApiState
 

@@ -37,6 +37,7 @@ from inferd.workers.job import Job
 from inferd.workers.leases import Grant, Lease
 from scheduler.decision import Plan
 from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
+from scheduler.patience import Patience, patience_of
 from scheduler.planner import Changes, Planner
 from scheduler.quota import cost_tokens
 
@@ -214,8 +215,9 @@ class Rounds:
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
         if len(decided.rows):
+            expected = expectations(decided.plan, state.workers, reading.moment.rules.inclusion_s)
             for lease, job in await self._write(decided, reading.moment, pending, started_s):
-                self.dispatcher.start(lease, job)
+                self.dispatcher.start(lease, job, expected.get(lease.key))
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
         return decided.plan
@@ -304,6 +306,23 @@ class Rounds:
             )
             for row in rows
         }
+
+
+def expectations(
+    plan: Plan, workers: Mapping[WorkerId, WorkerView], inclusion_s: float
+) -> dict[RequestKey, Patience]:
+    """What the plan reckons with for each request that it gives away. Pure."""
+    return {
+        request.key: patience_of(
+            p90_ms, workers[worker].service[request.model].sigma, request.tokens_sigma, inclusion_s
+        )
+        for request, worker, p90_ms in zip(
+            plan.assigned.requests.tolist(),
+            plan.assigned.column("worker"),
+            plan.assigned.column("p90_ms"),
+            strict=True,
+        )
+    }
 
 
 def _grounds(inputs: RoundInputs, block_gas_limit: int) -> Grounds:

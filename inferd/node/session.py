@@ -18,10 +18,12 @@ from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
+from inferd.net.guarded import GuardedClient
 from inferd.node.base_fee_rises import BaseFeeRises
 from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import RESULTS
+from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
@@ -36,6 +38,8 @@ from inferd.settlement.engine import Settlement
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
+from inferd.workers.remote.roster import Roster
+from inferd.workers.retries import RetryBudget
 from scheduler.model import Rules, WorkerView
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 
 _MONITOR_INTERVAL_S = 0.5
 _DECIDE_WITHIN_BLOCKS = 3
+_WORKER_CONNECTIONS = 2_000
+"""Each computation at a worker elsewhere holds one."""
 
 log = structlog.get_logger("node")
 
@@ -57,7 +63,7 @@ class Session:
         signer = node.poster
         self._round_bell, self._settle_bell = Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
-        self._workers = node.crew.pool_on(db)
+        self.workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
         self._steering = Steering()
         self._rises = BaseFeeRises()
@@ -76,15 +82,36 @@ class Session:
         self.recheck = Recheck(
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
+        retries = RetryBudget()
         self.dispatcher = Dispatcher(
-            self._workers, db, fence=leadership.fence, on_change=self._lease_ended
+            self.workers,
+            db,
+            fence=leadership.fence,
+            on_change=self._lease_ended,
+            budget=retries,
+            proved=lambda: node.settings.limits.probation_success,
+        )
+        self._http = GuardedClient(
+            reach_of(settings.pool, contracts.chain_id),
+            connections=_WORKER_CONNECTIONS,
+            per_host=_WORKER_CONNECTIONS // 2,
+        )
+        self.roster = Roster(
+            self.workers,
+            db,
+            self._http,
+            node.operator,
+            retries,
+            node.crew.names,
+            terms=roster_terms(settings.pool),
+            on_change=self._round_bell.ring,
         )
         self.settlement = Settlement(
             rpc=node.rpc,
             db=db,
             contracts=contracts,
             signer=signer,
-            sign_group=self._workers.sign_group,
+            sign_group=self.workers.sign_group,
             settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,
         )
@@ -137,6 +164,7 @@ class Session:
                         "indexer": self.indexer.run,
                         "recheck": self.recheck.run,
                         "rounds": self.rounds.run,
+                        "roster": self.roster.run,
                         "dispatch": self.dispatcher.watch,
                         "settlement": self._settle,
                         "upkeep": self.upkeep.run,
@@ -146,6 +174,7 @@ class Session:
         finally:
             self._steering.close()
             await self.dispatcher.close()
+            await self._http.close()
 
     async def adopt_settings(self) -> None:
         """Takes over what the settings file says by now."""
@@ -189,7 +218,7 @@ class Session:
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
         scheduling = settings.scheduling
-        self.worker_views = await self._workers.views(connection, self._own_accounts)
+        self.worker_views = await self.workers.views(connection, self._own_accounts)
         return RoundInputs(
             workers=self.worker_views,
             gas=await self.settlement.gas_model(),

@@ -21,6 +21,7 @@ from pydantic_settings import (
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node.limit_settings import LimitSettings, TenantSettings
+from inferd.node.pool_settings import PoolSettings
 from inferd.node.posting_settings import PostingSettings
 from inferd.node.scheduling_settings import SchedulingSettings
 from inferd.node.settings_section import Section
@@ -121,6 +122,7 @@ class Settings(BaseSettings):
     """Pays for `inferd deploy`, and owns what it deploys unless `--owner` names another."""
     workers: tuple[WorkerSettings, ...] = ()
     """Workers inside the daemon."""
+    pool: PoolSettings = PoolSettings()
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()

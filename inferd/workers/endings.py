@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexer.database import Connection
+from indexer.types import Address
 from inferd.workers import leases, results, service_stats
 from inferd.workers.job import Job, SignedResult
 from inferd.workers.leases import FailureKind, Lease
@@ -18,11 +19,13 @@ class Failure:
 
     kind: FailureKind
     reason: str
+    retry_after_s: float = 0.0
+    """When a busy worker wants to be asked again; 0 = it does not say."""
 
     @property
     def blamed(self) -> bool:
         """Whether it counts against the worker."""
-        return self.kind in (FailureKind.FAILED, FailureKind.TIMEOUT)
+        return self.kind in (FailureKind.FAILED, FailureKind.TIMEOUT, FailureKind.LIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Ending:
     """What the back end takes for a request by its own guess."""
     ended_s: float
     """When, in seconds since the epoch."""
+
+    @property
+    def by(self) -> Address:
+        """Whose it is: that of a hedged request may come from another worker than the lease's."""
+        if isinstance(self.outcome, SignedResult):
+            return self.outcome.worker
+        return self.lease.worker
 
     @property
     def failure(self) -> str | None:
@@ -59,7 +69,7 @@ class Ending:
         elif self.outcome.kind is FailureKind.TIMEOUT:
             waited_ms = self.lease.duration_s * 1000.0
         return Experience(
-            self.lease.worker,
+            self.by,
             self.job,
             self.outcome if isinstance(self.outcome, SignedResult) else None,
             prior_ms=self.prior_ms,

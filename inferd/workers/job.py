@@ -27,6 +27,8 @@ class Job:
     """0 leaves the length to the back end."""
     deadline_s: int
     """Seconds since the epoch after which the chain takes no result."""
+    attempt: int = 1
+    """Counts the leases on the request: to a worker elsewhere another attempt is another job."""
 
     @property
     def key(self) -> RequestKey:
@@ -79,12 +81,26 @@ class WorkerFailed(JobError):
     """The worker could not do it; another one might."""
 
 
+class WorkerLied(WorkerFailed):
+    """What the worker answered is not what it says it is: digest, signature, size or manifest."""
+
+
 class WorkerBusy(JobError):
     """The worker has no free slot. Not a failure: its reputation stays as it is."""
+
+    def __init__(self, reason: str, *, retry_after_s: float = 0.0) -> None:
+        """`retry_after_s` is when it wants to be asked again; 0 = it does not say."""
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
 
 
 class BadInput(JobError):
     """No worker can ever compute this: the request itself is at fault, and says so each time."""
+
+
+class Declined(JobError):
+    """A worker that may not be believed says that the request itself is at fault. It counts as a
+    try of the request, and not against the worker; the request goes to others."""
 
 
 class RefusedToSign(Exception):

@@ -32,8 +32,12 @@ class FailureKind(StrEnum):
     """The worker had no room after all. It says nothing about request or worker."""
     ABANDONED = "abandoned"
     """The daemon ended. It says nothing about request or worker."""
+    DECLINED = "declined"
+    """A worker elsewhere says that no worker can compute it, which others may see otherwise."""
     TIMEOUT = "timeout"
     FAILED = "failed"
+    LIED = "lied"
+    """The answer was not what the worker says it is."""
 
     @property
     def counts(self) -> bool:

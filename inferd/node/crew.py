@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,21 +13,12 @@ from indexer.database import Pool
 from indexer.types import Address, Contracts
 from inferd.chain.keys import BadKey, open_account
 from inferd.node.settings import Settings
-from inferd.node.threads import in_thread
 from inferd.node.worker_settings import WorkerSettings
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
-from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile
-from inferd.workers.backends.markov import MarkovBackend
-from inferd.workers.backends.resting import Resting
-from inferd.workers.backends.wordllama import WordLlamaBackend
+from inferd.workers.backends.opening import opened
 from inferd.workers.local import LocalWorker
-from inferd.workers.model_files import (
-    SMOLLM2_QUANTISATION,
-    SMOLLM2_SHA256,
-    ensure_smollm2,
-)
 from inferd.workers.pool import WorkerPool
 from inferd.workers.results import ResultLog
 
@@ -97,23 +87,6 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
     async with contextlib.AsyncExitStack() as stack:
         members = []
         for worker, account in zip(settings.workers, keys, strict=True):
-            backend = await _backend(worker, settings)
-            if worker.unload_after_s:
-                backend = Resting(backend, after_s=worker.unload_after_s)
-            stack.push_async_callback(backend.close)
-            await backend.start()
+            backend = await stack.enter_async_context(opened(worker, cache_dir=settings.cache_dir))
             members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
         yield Crew(tuple(members), contracts)
-
-
-async def _backend(worker: WorkerSettings, settings: Settings) -> Backend:
-    match worker.backend:
-        case "llamacpp":
-            stop = threading.Event()
-            path = await in_thread(lambda: ensure_smollm2(settings.cache_dir, stop), stop=stop)
-            file = ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
-            return LlamaCppBackend(file, name=worker.model, slots=worker.slots)
-        case "wordllama":
-            return WordLlamaBackend(name=worker.model, threads=worker.slots)
-        case "markov":
-            return MarkovBackend(name=worker.model, threads=worker.slots)

@@ -27,6 +27,7 @@ from inferd.node.limit_settings import TenantSettings
 from inferd.node.settings import Settings
 from inferd.node.why import NEXT_ACTIONS
 from inferd.node.worker_settings import WorkerSettings
+from inferd.workers.backends.choice import BACKEND_OPTIONS
 from scheduler.model import Reason
 
 _PACKAGES = ("indexer", "scheduler", "inferd")
@@ -60,6 +61,7 @@ _SETTINGS = """In `inferd.toml` by these names, or in the environment by the var
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
 _WORKERS = "Each `[[workers]]` section."
+_OF_WORKER = "In `[workers.{}]`, below its `[[workers]]`."
 _TENANTS = (
     "Each `[[tenants]]` section: what one requester may take, where it differs from `[limits]`."
 )
@@ -148,7 +150,10 @@ def sentence(owner: type) -> str:
 
 def setting_docs(owner: type[BaseModel]) -> dict[str, str]:
     """What each of its fields is for; a section's text is that of its class."""
-    texts = attribute_docs(owner)
+    texts: dict[str, str] = {}
+    for kind in reversed(owner.__mro__):
+        if kind.__module__.split(".")[0] in _PACKAGES:
+            texts |= attribute_docs(kind)
     for name, field in owner.model_fields.items():
         if isinstance(field.annotation, type) and _is_section(field.annotation):
             texts.setdefault(name, sentence(field.annotation))
@@ -163,6 +168,9 @@ def _settings() -> Iterator[str]:
         yield from _fields(owner, prefix, with_variables=True)
     yield f"### A worker\n\n{_WORKERS}\n"
     yield from _fields(WorkerSettings, "")
+    for name, options in BACKEND_OPTIONS.items():
+        yield f"### A worker's `{name}`\n\n{sentence(options)} {_OF_WORKER.format(name)}\n"
+        yield from _fields(options, "")
     yield f"### A tenant\n\n{_TENANTS}\n"
     yield from _fields(TenantSettings, "")
     yield f"### A key\n\n{_KEYS}\n"
@@ -173,13 +181,21 @@ def _fields(owner: type[BaseModel], prefix: str, *, with_variables: bool = False
     texts = setting_docs(owner)
     rows = []
     for name, field in owner.model_fields.items():
-        if isinstance(field.annotation, type) and _is_section(field.annotation):
+        if any(_is_section(kind) for kind in _kinds(field.annotation)):
             continue
         variable = "INFERD_" + (prefix.replace(".", "__") + name).upper()
         cells = [f"`{name}`", f"`{variable}`", _type(field), _default(field), texts[name]]
         rows.append(cells if with_variables else [cells[0], *cells[2:]])
     names = ["setting", "variable", "type", "default", "meaning"]
     yield from _table(names if with_variables else [names[0], *names[2:]], rows)
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    """The classes of a field, whether it may be left out or not."""
+    optional = get_origin(annotation) in (Union, UnionType)
+    for kind in get_args(annotation) if optional else (annotation,):
+        if isinstance(kind, type):
+            yield kind
 
 
 def _is_section(annotation: type) -> bool:

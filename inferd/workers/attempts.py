@@ -172,7 +172,7 @@ async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcom
     except Declined as error:
         return Failure(FailureKind.DECLINED, error.reason)
     except WorkerBusy as error:
-        return Failure(FailureKind.BUSY, error.reason, error.retry_after_s)
+        return Failure(FailureKind.BUSY, error.reason, error.retry_after_s or 0.0)
     except WorkerLied as error:
         return Failure(FailureKind.LIED, error.reason)
     except WorkerFailed as error:

@@ -69,6 +69,14 @@ class SignedResult:
         return ResultItem(self.key.id, Commitment(self.key.commitment), self.digest)
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A result of which the output is not kept any more. The worker's word stands."""
+
+    digest: Hash32
+    signature: CompactSignature
+
+
 class JobError(Exception):
     """A job that gave no result. `reason` is for the operator and holds nothing of the input."""
 
@@ -88,8 +96,8 @@ class WorkerLied(WorkerFailed):
 class WorkerBusy(JobError):
     """The worker has no free slot. Not a failure: its reputation stays as it is."""
 
-    def __init__(self, reason: str, *, retry_after_s: float = 0.0) -> None:
-        """`retry_after_s` is when it wants to be asked again; 0 = it does not say."""
+    def __init__(self, reason: str, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: when another try is worth it, where that is known."""
         super().__init__(reason)
         self.retry_after_s = retry_after_s
 

@@ -26,6 +26,7 @@ from inferd.workers.job import (
     Job,
     RefusedToSign,
     SignedResult,
+    Spoken,
     WorkerBusy,
     WorkerFailed,
 )
@@ -100,7 +101,7 @@ class LocalWorker:
         try:
             log = job_log(job, self._address)
             earlier = await through_outages(lambda: self._recorded(job.key), log=log)
-            if earlier is not None:
+            if isinstance(earlier, SignedResult):
                 return earlier
             if not backend.loaded:
                 # Not part of how long a computation takes: that is reckoned with on its own.
@@ -108,9 +109,10 @@ class LocalWorker:
             started = time.perf_counter()
             completion = await backend.run(job)
             compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
-            return await self._recorded_meanwhile(job.key) or self._sign(
-                job.key, completion, compute_ms
-            )
+            known = await self._recorded_meanwhile(job.key) or earlier
+            if isinstance(known, SignedResult):
+                return known
+            return self._sign(job.key, completion, compute_ms, known)
         finally:
             self._running -= 1
 
@@ -162,13 +164,15 @@ class LocalWorker:
         except BadSignature:
             return False
 
-    async def _recorded(self, key: RequestKey) -> SignedResult | None:
-        result = await self._signatures.recorded(self._address, key)
-        if result is not None and not self._is_mine(result.item, result.signature):
-            raise WorkerFailed("the recorded result does not carry this worker's signature")
-        return result
+    async def _recorded(self, key: RequestKey) -> SignedResult | Spoken | None:
+        known = await self._signatures.recorded(self._address, key)
+        if known is not None:
+            item = ResultItem(key.id, Commitment(key.commitment), known.digest)
+            if not self._is_mine(item, known.signature):
+                raise WorkerFailed("the recorded result does not carry this worker's signature")
+        return known
 
-    async def _recorded_meanwhile(self, key: RequestKey) -> SignedResult | None:
+    async def _recorded_meanwhile(self, key: RequestKey) -> SignedResult | Spoken | None:
         """By another lease on the same request. A computed result must not wait here for a log
         that is away until its lease runs out: what is signed in vain is dropped when it is stored.
         """
@@ -177,9 +181,17 @@ class LocalWorker:
         except CONNECTION_LOST:
             return None
 
-    def _sign(self, key: RequestKey, completion: Completion, compute_ms: int) -> SignedResult:
+    def _sign(
+        self, key: RequestKey, completion: Completion, compute_ms: int, spoken: Spoken | None
+    ) -> SignedResult:
         digest = digest_of(completion.output)
         item = ResultItem(key.id, Commitment(key.commitment), digest)
+        if spoken is None:
+            signature = self._signer.sign(group_digest(self._domain, pack_items([item])))
+        elif spoken.digest == digest:
+            signature = spoken.signature
+        else:
+            raise WorkerFailed("it gave another answer before, whose output is not kept any more")
         return SignedResult(
             key=key,
             worker=self._address,
@@ -187,6 +199,6 @@ class LocalWorker:
             output=completion.output,
             media_type=completion.media_type,
             manifest=completion.manifest,
-            signature=self._signer.sign(group_digest(self._domain, pack_items([item]))),
+            signature=signature,
             compute_ms=compute_ms,
         )

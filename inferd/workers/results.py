@@ -10,7 +10,7 @@ from indexer.database import Connection, Pool
 from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import SignedResult
+from inferd.workers.job import SignedResult, Spoken
 from scheduler.model import RequestKey
 
 _MOST_AT_ONCE = 256
@@ -18,10 +18,11 @@ _MOST_AT_ONCE = 256
 
 class SignatureLog(Protocol):
     """What a worker has signed. The row is committed before a signature leaves the process, so
-    what is not in here was never published. Both raise what is in CONNECTION_LOST."""
+    what is not in here was never published. Both raise what is in CONNECTION_LOST, or
+    WorkerFailed where the log is not a database of CONNECTION_LOST's kind."""
 
-    async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | None:
-        """The one result this worker has for the request."""
+    async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | Spoken | None:
+        """The one result this worker has for the request, or what it said of one without output."""
 
     async def signatures(
         self, worker: Address, keys: Sequence[RequestKey]

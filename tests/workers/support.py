@@ -36,6 +36,7 @@ class Scripted:
     answer: Callable[[Job], Awaitable[bytes]] = echo
     name: str = MODEL
     prior_ms: float = 100.0
+    max_output_bytes: int = 1_000_000
     calls: list[Job] = field(default_factory=list)
     loaded: bool = True
     load_ms: float = 0.0

@@ -12,16 +12,18 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.manifest import manifest_of
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
+from inferd.workers.model_files import ModelFile
 
 _SYSTEM_PROMPT = "You are a helpful assistant."
-_REPEAT_PENALTY = 1.1  # without it a model this small falls into loops
+_REPEAT_PENALTY = "1.1"  # without it a model this small falls into loops
 _BYTES_PER_TOKEN = 32  # more than any tokenizer's mean; keeps absurd inputs from being tokenized
+_LONGEST_TOKEN = 256  # in bytes; the longest are runs of spaces
 _BATCH_TOKENS = 128  # reading the prompt can be interrupted between two batches
 
 
@@ -29,15 +31,6 @@ class TextModelUnusable(OperatorError):
     """llama.cpp is not installed, or cannot load the model file."""
 
     code: ClassVar[str] = "text_model_unusable"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A GGUF file and what its results say about it."""
-
-    path: Path
-    sha256: str
-    quantisation: str
 
 
 @dataclass(slots=True)
@@ -103,6 +96,10 @@ class LlamaCppBackend:
         return 4000.0
 
     @property
+    def max_output_bytes(self) -> int:
+        return self._max_tokens * _LONGEST_TOKEN
+
+    @property
     def loaded(self) -> bool:
         return self._server is not None
 
@@ -127,26 +124,32 @@ class LlamaCppBackend:
         if server is None:
             raise WorkerFailed("the text model is not loaded")
         text = prompt_text(job, self._context_tokens * _BYTES_PER_TOKEN)
+        max_tokens = min(job.max_tokens or self._default_tokens, self._max_tokens)
         sampling = {
             "temperature": 0,
             "seed": job.seed,
-            "repeat_penalty": _REPEAT_PENALTY,
-            "max_tokens": min(job.max_tokens or self._default_tokens, self._max_tokens),
+            "repeat_penalty": float(_REPEAT_PENALTY),
+            "max_tokens": max_tokens,
         }
         answer = await self._threads.run(lambda stop: _complete(server, text, sampling, stop))
+        output = "".join(answer.parts).encode(errors="replace")
+        if len(output) > self.max_output_bytes:
+            raise WorkerFailed(f"the answer has {len(output)} bytes, more than its tokens can have")
         return Completion(
-            output="".join(answer.parts).encode(errors="replace"),
+            output=output,
             media_type="text/plain; charset=utf-8",
-            manifest={
-                "model": self._name,
-                "file_sha256": self._file.sha256,
-                "quantisation": self._file.quantisation,
-                "backend": f"llama.cpp, xllamacpp {self._version}",
-                "sampling": sampling,
-                "prompt_tokens": answer.prompt_tokens,
-                "completion_tokens": answer.completion_tokens,
-                "finish_reason": answer.finish_reason,
-            },
+            manifest=manifest_of(
+                model=self._name,
+                weights=self._file.weights,
+                quantisation=self._file.quantisation,
+                backend="llama.cpp, xllamacpp",
+                version=self._version,
+                sampling={**sampling, "repeat_penalty": _REPEAT_PENALTY},
+                prompt_tokens=answer.prompt_tokens,
+                completion_tokens=answer.completion_tokens,
+                finish_reason=answer.finish_reason or "",
+                file_sha256=self._file.sha256,
+            ),
         )
 
     async def close(self) -> None:

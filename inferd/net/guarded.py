@@ -160,16 +160,16 @@ class GuardedClient:
         """One exchange; raises an ExchangeError. The path is sent as it is written.
 
         A `repeatable` call is sent once more where a connection that was kept open turns out to be
-        closed.
+        closed; any other is sent once.
         """
         checked_url(url)
         try:
             try:
-                return await self._call(method, url, limits, headers, body)
+                return await self._call(method, url, limits, headers, body, repeatable)
             except _STALE:
                 if not repeatable:
                     raise
-                return await self._call(method, url, limits, headers, body)
+                return await self._call(method, url, limits, headers, body, repeatable)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _translated(error) from None
 
@@ -180,6 +180,7 @@ class GuardedClient:
         limits: Limits,
         headers: Mapping[str, str] | None,
         body: bytes | None,
+        repeatable: bool,
     ) -> Answer:
         session = self._opened()
         timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s)
@@ -192,6 +193,8 @@ class GuardedClient:
                     headers={**(headers or {}), "accept-encoding": "identity"},
                     timeout=timeout,
                     allow_redirects=False,
+                    # aiohttp itself sends GET and DELETE again.
+                    middlewares=() if repeatable else (_Once(),),
                 )
         except TimeoutError:
             within_s = limits.connect_s + limits.head_s if head.expired() else limits.connect_s
@@ -235,6 +238,21 @@ class GuardedClient:
         made = socket.socket(family, kind, protocol)
         made.setblocking(False)
         return made
+
+
+class _Once:
+    """Lets one request through: its signature is good for one."""
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if self._sent:
+            raise aiohttp.ServerDisconnectedError
+        self._sent = True
+        return await handler(request)
 
 
 class _ForbiddenAddress(OSError):

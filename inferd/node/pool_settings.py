@@ -36,7 +36,7 @@ class PoolSettings(Section):
     heartbeat_s: float = Field(5.0, gt=0, le=3_600)
     """Pause between two questions for a worker's heartbeat."""
     stale_after_s: float = Field(15.0, gt=0, le=86_400)
-    """A worker whose last heartbeat is older gets no new work; for what it has in hand is waited."""
+    """A worker whose last heartbeat is older gets no new work; what it has goes on."""
     max_skew_s: float = Field(60.0, ge=0, le=3_600)
     """How far a worker's clock may be off."""
     timeout_s: float = Field(10.0, gt=0, le=600)

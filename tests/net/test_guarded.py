@@ -277,7 +277,7 @@ async def test_a_call_on_a_connection_that_was_closed_meanwhile_is_sent_again(
     async with server:
         assert (await client.get(url, LIMITS)).body == b"ok"
         with pytest.raises(Unreachable):
-            await client.call("POST", url, LIMITS, repeatable=False)
+            await client.call("GET", url, LIMITS, repeatable=False)
         assert (await client.get(url, LIMITS)).body == b"ok"
         assert (await client.call("POST", url, LIMITS)).body == b"ok"
     assert answers == 3

@@ -19,6 +19,7 @@ from inferd.node.api_models import (
     StatusView,
     WhyView,
 )
+from inferd.node.pool_models import PoolView, PoolWorkerDetailView
 from inferd.node.settings import without_credentials
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -114,6 +115,15 @@ class NodeClient:
         """Raises NotFound too: no such request, or no result of it here."""
         return await self._get(
             f"/v1/results/{request_id}", ResultView, missing=f"result of request {request_id}"
+        )
+
+    async def workers(self) -> PoolView:
+        return await self._get("/v1/workers", PoolView, missing="workers")
+
+    async def worker(self, address: str) -> PoolWorkerDetailView:
+        """Raises NotFound too."""
+        return await self._get(
+            f"/v1/workers/{address}", PoolWorkerDetailView, missing=f"worker {address}"
         )
 
     async def _get(self, path: str, model: type[M], *, missing: str) -> M:

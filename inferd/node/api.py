@@ -28,6 +28,7 @@ from inferd.node.api_models import (
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.pool_routes import pool_routes
 from inferd.node.status import StatusReader
 from inferd.node.why import why
 
@@ -135,6 +136,13 @@ def build_api(state: ApiState) -> FastAPI:
             lambda: state.own_accounts,
             lambda: _database(state),
             lambda request_id: _request(state, request_id),
+        )
+    )
+    app.include_router(
+        pool_routes(
+            lambda: state.status.session if state.status else None,
+            lambda: _database(state),
+            lambda: state.names,
         )
     )
     return app

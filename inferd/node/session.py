@@ -89,7 +89,7 @@ class Session:
             fence=leadership.fence,
             on_change=self._lease_ended,
             budget=retries,
-            proved=lambda: node.settings.limits.probation_success,
+            proved=lambda: self.probation_success,
         )
         self._http = GuardedClient(
             reach_of(settings.pool, contracts.chain_id),
@@ -138,6 +138,11 @@ class Session:
             limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
+
+    @property
+    def probation_success(self) -> float:
+        """How surely a worker that is not ours must succeed to be off probation."""
+        return self._node.settings.limits.probation_success
 
     @property
     def caught_up(self) -> bool:

@@ -15,7 +15,7 @@ from indexer.types import Address
 from inferd.node import account_metrics, recorded, tenants
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
-from inferd.workers import leases, length_stats
+from inferd.workers import leases, length_stats, reputation
 from scheduler.allowance import Limits
 
 _LEASE_SWEEP_S = 1.0
@@ -66,6 +66,7 @@ class Upkeep:
             (self.forget_old_rounds, _RETENTION_S),
             (self.forget_snapshots, _RETENTION_S),
             (self.forget_requesters, _RETENTION_S),
+            (self.forget_failures, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
             (self.measure_accounts, _ACCOUNTS_S),
         )
@@ -129,6 +130,12 @@ class Upkeep:
             await self._fence(connection)
             await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)
             await tenants.forget(connection, self._limits(), time.time())
+
+    async def forget_failures(self) -> None:
+        """Keeps the newest failures of each worker."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await reputation.forget_failures(connection)
 
     async def measure_accounts(self) -> None:
         """Brings the gauges of fees and gas up to date."""

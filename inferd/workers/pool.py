@@ -163,6 +163,10 @@ class WorkerPool:
             member.worker, member.leaving = worker, False
         member.held = held
 
+    def hold(self, address: Address, why: str | None) -> None:
+        """No new work for it, for that reason; or work again. Raises UnknownWorker."""
+        self._member(address).held = why
+
     def leave(self, address: Address) -> None:
         """No new work for it; it is gone once it has nothing in hand."""
         member = self._members.get(address)

@@ -154,6 +154,8 @@ class Roster:
         for link in gone:
             del self._links[link.row.address]
             self._pool.leave(link.row.address)
+        for address in self._embedded:
+            self._pool.hold(address, _suspended_words(self._suspended.get(address)))
         now_s, entries = time.monotonic(), {}
         for address, candidate in found.items():
             row = rows[address]
@@ -269,6 +271,10 @@ class Roster:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _suspended_words(reason: str | None) -> str | None:
+    return None if reason is None else f"the operator has suspended it: {reason}"
 
 
 async def registered(connection: Connection) -> dict[Address, Registered]:

@@ -261,6 +261,7 @@ class Reason(StrEnum):
     TENANT_RATE = "tenant_rate"
     PROBATION_CAP = "probation_cap"
     BUDGET_SPENT = "budget_spent"
+    POSTING_BEHIND = "posting_behind"
     # refused: never served by this node
     EXPIRED = "expired"
     DEADLINE_INFEASIBLE = "deadline_infeasible"

@@ -64,8 +64,10 @@ class TenantSettings(Section):
         return address
 
 
-def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Limits:
-    """The limits as the scheduler takes them."""
+def limits_of(
+    settings: LimitSettings, tenants: Iterable[TenantSettings], *, unposted: int = 0
+) -> Limits:
+    """The limits as the scheduler takes them; `unposted` is of results that wait to be posted."""
     general = Quota(
         settings.tenant_tokens_per_s, settings.tenant_burst_tokens, settings.tenant_in_flight
     )
@@ -78,6 +80,7 @@ def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Lim
             settings.probation_in_flight,
             round(settings.probation_stake_ratio * _BPS),
         ),
+        unposted=unposted,
     )
 
 

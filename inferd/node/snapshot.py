@@ -45,6 +45,8 @@ class RoundInputs:
     """Of a transaction of this operator."""
     budgets_wei: tuple[tuple[int, int], ...] = ()
     """Windows in seconds and the gas that may be spent within each."""
+    unposted: int = 0
+    """Results that wait for room in a post."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""
@@ -78,6 +80,7 @@ async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | N
     taken = Taken(
         await load_uses(connection, inputs.rules.limits),
         await load_budgets(connection, inputs.budgets_wei, Cover(moment, len(inputs.workers))),
+        inputs.unposted,
     )
     return replace(moment, taken=taken)
 

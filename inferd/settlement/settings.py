@@ -174,5 +174,10 @@ class SettlementStatus:
     items_by_outcome: dict[str, int] = field(default_factory=dict)
     """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 
+    @property
+    def crowded_out(self) -> int:
+        """Results that wait for room in a post, and not for a price, an account or an endpoint."""
+        return self.ready if self.waits_for_slot and self.paused_reason is None else 0
+
     def count(self, outcome: str) -> None:
         self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1

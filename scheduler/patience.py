@@ -18,6 +18,9 @@ TIME_OUT_P99S = 2.0
 MIN_TIME_OUT_S = 5.0
 """Less would end on network delays alone."""
 
+SLOWEST_SECOND = 10.0
+"""A worker that takes so many times as long as the first is not asked as a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -42,6 +45,13 @@ def time_out_s(expected: Patience, *, lease_s: float, left_s: float) -> float:
     most its lease and what is left until the deadline. Never negative."""
     patient_s = max(MIN_TIME_OUT_S, TIME_OUT_P99S * expected.p99_ms / 1000.0)
     return max(0.0, min(patient_s, lease_s, left_s))
+
+
+def may_hedge(expected: Patience, *, lease_s: float, left_s: float) -> bool:
+    """Whether any worker that is not more than ten times as slow could be asked as a second one:
+    cheap, as most requests have time for another lease. See `hedge_after_s`."""
+    slowest_s = SLOWEST_SECOND * expected.p90_ms / 1000.0
+    return lease_s + slowest_s > left_s - expected.inclusion_s
 
 
 def hedge_after_s(

@@ -22,7 +22,13 @@ from inferd.workers.job import (
 from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.pool import Elsewhere, Worker, WorkerPool
 from inferd.workers.retries import RetryBudget
-from scheduler.patience import Patience, hedge_after_s, time_out_s
+from scheduler.patience import (
+    SLOWEST_SECOND,
+    Patience,
+    hedge_after_s,
+    may_hedge,
+    time_out_s,
+)
 
 Outcome = SignedResult | Failure
 
@@ -65,23 +71,35 @@ class Attempts:
         begun_at_s = time.monotonic()
         first = asyncio.create_task(self._on(worker, job, limit_s, expected, log))
         try:
-            tokens = job.max_tokens or _USUAL_TOKENS
-            other = self._pool.second(worker.address, job.model_id, tokens, proved=self._proved())
-            if other is not None:
-                after_s = hedge_after_s(
-                    expected,
-                    lease_s=lease.duration_s,
-                    left_s=left_s,
-                    other_p90_ms=expected.p90_ms * other[1],
-                )
-                if after_s is not None:
-                    await asyncio.wait({first}, timeout=after_s)
-                    if not first.done():
-                        ends_s = begun_at_s + lease.duration_s
-                        return await self._hedged(first, worker, ends_s, job, expected, log)
+            after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
+            if after_s is not None:
+                await asyncio.wait({first}, timeout=after_s)
+                if not first.done():
+                    ends_s = begun_at_s + lease.duration_s
+                    return await self._hedged(first, worker, ends_s, job, expected, log)
             return await first
         finally:
             await _end(first)
+
+    def _hedge_after_s(
+        self, worker: Worker, job: Job, lease: Lease, expected: Patience, left_s: float
+    ) -> float | None:
+        if not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
+            return None
+        other = self._second(worker, job)
+        if other is None:
+            return None
+        return hedge_after_s(
+            expected,
+            lease_s=lease.duration_s,
+            left_s=left_s,
+            other_p90_ms=expected.p90_ms * other[1],
+        )
+
+    def _second(self, first: Worker, job: Job) -> tuple[Address, float] | None:
+        tokens = job.max_tokens or _USUAL_TOKENS
+        found = self._pool.second(first.address, job.model_id, tokens, proved=self._proved())
+        return None if found is None or found[1] > SLOWEST_SECOND else found
 
     async def _hedged(
         self,
@@ -93,8 +111,7 @@ class Attempts:
         log: Any,
     ) -> Outcome:
         # Who is free may be another one by now.
-        tokens = job.max_tokens or _USUAL_TOKENS
-        found = self._pool.second(worker.address, job.model_id, tokens, proved=self._proved())
+        found = self._second(worker, job)
         if found is None or not self._budget.take():
             return await first
         begun_at_s, address = time.monotonic(), found[0]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from indexer.backoff import Backoff
 from indexer.database import Connection
@@ -69,16 +70,17 @@ class Worker(Protocol):
     async def sign_group(self, items: bytes) -> CompactSignature: ...
 
 
-@runtime_checkable
-class Elsewhere(Protocol):
+class Elsewhere(ABC):
     """What a worker on another machine can do beside: it keeps its answers until it is told."""
 
+    @abstractmethod
     async def late(self, job: Job) -> SignedResult:
         """The answer to a job whose lease ran out, however long it takes; asked for seldom.
 
         Raises JobError where there will be none. Cancelling it cancels nothing at the worker.
         """
 
+    @abstractmethod
     async def drop(self, job: Job) -> None:
         """Nobody waits for the answer any more, since it is stored or not needed: what runs is
         cancelled, what is kept may be forgotten. Never raises."""

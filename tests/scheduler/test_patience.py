@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.kinds import Z90
-from scheduler.patience import Patience, hedge_after_s, patience_of, time_out_s
+from scheduler.patience import Patience, hedge_after_s, may_hedge, patience_of, time_out_s
 
 MS = st.floats(1, 1e7)
 S = st.floats(0.001, 1e5)
@@ -41,6 +41,8 @@ def test_a_second_is_asked_only_where_the_slack_runs_out_and_in_time(
     ends_s = left_s - 3.0
     if lease_s + other_ms / 1000 <= ends_s:
         assert after_s is None, "another lease can follow"
+    if after_s is not None and other_ms <= 10 * p90_ms:
+        assert may_hedge(expected, lease_s=lease_s, left_s=left_s)
     if after_s is not None:
         assert 0 < after_s <= p90_ms / 1000
         assert after_s + other_ms / 1000 <= min(lease_s, ends_s) * (1 + 1e-9) + 1e-9

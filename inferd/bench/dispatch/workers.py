@@ -12,6 +12,7 @@ from inferd.protocol.request import ModelId
 from inferd.protocol.result import digest_of
 from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.job import Job, SignedResult, WorkerBusy
+from inferd.workers.pool import Elsewhere
 from inferd.workers.remote.worker import RemoteOffer
 
 SERVICE_MS = 20.0
@@ -23,7 +24,7 @@ _MANIFEST = {"model": "bench", "completion_tokens": 12, "prompt_tokens": 5}
 
 
 @dataclass
-class SimulatedWorker:
+class SimulatedWorker(Elsewhere):
     """As a worker on another machine is to the pool: with late answers, and one that is told."""
 
     address: Address

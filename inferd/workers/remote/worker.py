@@ -39,6 +39,7 @@ from inferd.workers.job import (
     WorkerLied,
 )
 from inferd.workers.logs import job_log
+from inferd.workers.pool import Elsewhere
 from inferd.workers.remote.answers import MAX_MANIFEST_BYTES, checked_result, job_id
 from inferd.workers.remote.client import WorkerClient, refusal_words, retry_after_s
 from inferd.workers.retries import RetryBudget
@@ -75,7 +76,7 @@ class Announced:
     memory_mb: int = 0
 
 
-class RemoteWorker:
+class RemoteWorker(Elsewhere):
     """Asks for the same job until it has an answer, which the worker keeps: an answer that was lost
     on the way costs a second question and no second computation. It believes nothing unchecked.
 

@@ -62,6 +62,22 @@ HEADS_LIVE = Gauge(
     "1 while a websocket tells of new blocks; 0 also where none is set",
     registry=REGISTRY,
 )
+POOL_WORKERS = Gauge(
+    "inferd_pool_workers",
+    "Workers that the last round saw, by whether they are given work: yes or no",
+    ["work"],
+    registry=REGISTRY,
+)
+LATE_ANSWERS = Gauge(
+    "inferd_late_answers_waiting",
+    "Answers of workers elsewhere that are waited for though their lease has ended",
+    registry=REGISTRY,
+)
+RETRIES_LEFT = Gauge(
+    "inferd_worker_retries_left",
+    "Retries and second workers that may be asked now; 0 while everything fails",
+    registry=REGISTRY,
+)
 RECHECKED_BLOCK = Gauge(
     "inferd_rechecked_block", "Newest final block that was compared once more", registry=REGISTRY
 )

@@ -82,13 +82,13 @@ class Session:
         self.recheck = Recheck(
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
-        retries = RetryBudget()
+        self.retries = RetryBudget()
         self.dispatcher = Dispatcher(
             self.workers,
             db,
             fence=leadership.fence,
             on_change=self._lease_ended,
-            budget=retries,
+            budget=self.retries,
             proved=lambda: self.probation_success,
         )
         self._http = GuardedClient(
@@ -101,7 +101,7 @@ class Session:
             db,
             self._http,
             node.operator,
-            retries,
+            self.retries,
             node.crew.names,
             terms=roster_terms(settings.pool),
             on_change=self._round_bell.ring,

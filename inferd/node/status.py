@@ -86,6 +86,7 @@ class StatusReader:
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)
+        _measure_workers(session)
         metrics.READY.set(health.ready)
         metrics.HEAD_BLOCK.set(index.head or 0)
         metrics.INDEXED_BLOCK.set(index.indexed or 0)
@@ -251,6 +252,15 @@ def endpoint_views(
             )
         )
     return views
+
+
+def _measure_workers(session: Session) -> None:
+    views = session.worker_views or ()
+    given = sum(view.available for view in views)
+    metrics.POOL_WORKERS.labels("yes").set(given)
+    metrics.POOL_WORKERS.labels("no").set(len(views) - given)
+    metrics.LATE_ANSWERS.set(session.dispatcher.waiting_late)
+    metrics.RETRIES_LEFT.set(session.retries.tokens)
 
 
 def _measure_endpoints(session: Session) -> None:

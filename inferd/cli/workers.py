@@ -10,6 +10,7 @@ import typer
 from eth_utils.address import to_checksum_address
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from indexer.types import Wei
 from inferd.chain.amounts import show_ether
@@ -148,9 +149,9 @@ def _table(found: PoolView) -> Table:
         good = sum(model.good + model.late for model in one.models)
         bad = sum(model.failed + model.timeouts + model.lies for model in one.models)
         table.add_row(
-            escape(one.name) or one.address,
-            "yes" if one.in_pool else f"no: {escape(one.reason)}",
-            ", ".join(escape(model.model) for model in one.models),
+            one.name or one.address,
+            _plain("yes" if one.in_pool else f"no: {one.reason}"),
+            _plain(", ".join(model.model for model in one.models)),
             _busy(one),
             "" if one.heartbeat_age_s is None else f"{one.heartbeat_age_s:.0f} s",
             str(good),
@@ -158,6 +159,11 @@ def _table(found: PoolView) -> Table:
             style="" if one.in_pool else "yellow",
         )
     return table
+
+
+def _plain(text: str) -> Text:
+    """Others chose it: neither steers it the terminal, nor is it markup."""
+    return Text(escape(text))
 
 
 def _busy(one: PoolWorkerView) -> str:

@@ -11,10 +11,12 @@ the name means a moment later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
@@ -120,7 +122,6 @@ class GuardedClient:
         self._connections = connections
         self._per_host = per_host
         self._session: aiohttp.ClientSession | None = None
-        self._resolver: _Resolver | None = None
 
     async def __aenter__(self) -> GuardedClient:
         return self
@@ -137,9 +138,6 @@ class GuardedClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
-        if self._resolver is not None:
-            self._resolver.end()
-            self._resolver = None
 
     async def get(
         self, url: str, limits: Limits, headers: Mapping[str, str] | None = None
@@ -213,12 +211,11 @@ class GuardedClient:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._resolver = _Resolver(self._reach)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._connections,
                     limit_per_host=self._per_host,
-                    resolver=self._resolver,
+                    resolver=_Resolver(self._reach),
                     socket_factory=self._socket,
                     keepalive_timeout=_KEPT_OPEN_S,
                     ttl_dns_cache=_LOOKED_UP_AGAIN_AFTER_S,
@@ -268,13 +265,13 @@ class _Resolver(AbstractResolver):
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._threads = ThreadPoolExecutor(_LOOKUPS_AT_ONCE, thread_name_prefix="lookup")
+        self._free = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads, _look_up, host, port, family)
+        await self._free.acquire()
+        found = await _beside(partial(_look_up, host, port, family), self._free.release)
         refusals = {one["host"]: self._reach.refusal(one["host"]) for one in found}
         allowed = [one for one in found if refusals[one["host"]] is None]
         if not allowed and found:
@@ -282,11 +279,38 @@ class _Resolver(AbstractResolver):
         return allowed
 
     async def close(self) -> None:
-        """aiohttp closes only resolvers that it made itself."""
-
-    def end(self) -> None:
         """Lookups that hang end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _beside(
+    call: Callable[[], list[ResolveResult]], ended: Callable[[], None]
+) -> asyncio.Future[list[ResolveResult]]:
+    """The call's outcome, from a thread that does not hold up the end of the process, as those of
+    an executor do. `ended` is called in the event loop when the thread is free, also where nobody
+    waits for it any more."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[ResolveResult]] = loop.create_future()
+
+    def tell(found: list[ResolveResult] | None, error: Exception | None) -> None:
+        ended()
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(found or [])
+
+    def work() -> None:
+        found, trouble = None, None
+        try:
+            found = call()
+        except Exception as error:
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found, trouble)
+
+    threading.Thread(target=work, name="lookup", daemon=True).start()
+    return future
 
 
 def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:

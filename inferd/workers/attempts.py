@@ -62,8 +62,9 @@ class Attempts:
         self, lease: Lease, job: Job, worker: Worker, expected: Patience | None, log: Any
     ) -> Outcome:
         """`worker` has a slot reserved for it. Cancelling it ends the computation."""
-        self._budget.first_try()
         log.info("job_started", model=job.model, input_bytes=len(job.input), attempt=lease.attempt)
+        if isinstance(worker, Elsewhere):
+            self._budget.first_try()
         if expected is None or not isinstance(worker, Elsewhere):
             return await self._on(worker, job, lease.duration_s, None, log)
         left_s = job.deadline_s - time.time()

@@ -13,6 +13,7 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 
 from indexer.database import connect
+from indexer.errors import ExitCode
 from inferd.chain.register import register_worker
 from inferd.workers.backends.markov import MarkovBackend
 from inferd.workers.service.agent import Post, opened_log, serving
@@ -104,6 +105,10 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
         assert "4 good, 0 late, 0 failed" in out
         code, out, _ = await run(node, "workers", "--json")
         assert WORKER.address in {one["address"] for one in json.loads(out)["workers"]}
+
+        code, _, err = await run(node, "workers", "show", "0x" + "12" * 20)
+        assert code == ExitCode.CONFIGURATION
+        assert "has no worker" in err
 
         code, _, err = await run(node, "workers", "suspend", WORKER.address, "--reason", "test")
         assert code == 0, err

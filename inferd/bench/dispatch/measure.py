@@ -83,17 +83,19 @@ async def measure(
             fresh_database(server) as url,
             asyncpg.create_pool(url, min_size=4, max_size=8, init=prepare_connection) as db,
         ):
-            return await _Bench(db, workers).run(jobs, batch, progress)
+            return await Bench(db, workers).run(jobs, batch, progress)
 
 
-class _Bench:
+class Bench:
+    """Jobs of simulated workers on a database that nobody else uses."""
+
     def __init__(self, db: Pool, workers: int) -> None:
         self._db = db
         self._dice = random.Random(1)  # noqa: S311 - draws times of service
         offer = RemoteOffer(_MODEL, SERVICE_MS, loaded=True, load_ms=0.0)
         self._model = ModelId(model_id(_MODEL))
         self._pool = WorkerPool([])
-        self._workers = [
+        self.workers = [
             SimulatedWorker(
                 Address(number.to_bytes(20, "big")),
                 {self._model: offer},
@@ -103,7 +105,7 @@ class _Bench:
             )
             for number in range(1, workers + 1)
         ]
-        for worker in self._workers:
+        for worker in self.workers:
             self._pool.join(worker, held=None)
         self._dispatcher = Dispatcher(self._pool, db, fence=None, on_change=self._on_change)
         self._changed = asyncio.Event()
@@ -115,10 +117,11 @@ class _Bench:
         asyncio.get_running_loop().call_soon(self._changed.set)
 
     async def run(self, jobs: int, batch: int, progress: Callable[[str], None]) -> Figures:
+        """Whole batches of them."""
         ours, others, grown = [], [], [(0, 0)]
         await self._db.executemany(
             "INSERT INTO chain.worker VALUES ($1, $2, $3, '', $4, 8000, true, true, 1, 0, 1)",
-            [(one.address, _OWNER, [self._model], _SLOTS) for one in self._workers],
+            [(one.address, _OWNER, [self._model], _SLOTS) for one in self.workers],
         )
         counted_from = max(1, jobs // batch // 4)
         for number in range(jobs // batch):
@@ -152,7 +155,7 @@ class _Bench:
         grants = [
             Grant(
                 RequestKey(number, number.to_bytes(20, "big")),
-                self._workers[number % len(self._workers)].address,
+                self.workers[number % len(self.workers)].address,
                 1,
                 30_000,
             )
@@ -174,7 +177,7 @@ class _Bench:
         )
 
     async def _dispatch(self, granted: Sequence[tuple[Lease, Job]]) -> None:
-        slots = len(self._workers) * _SLOTS
+        slots = len(self.workers) * _SLOTS
         for lease, job in granted:
             await self._until_running_below(slots)
             self._dispatcher.start(lease, job, self._expected)
@@ -186,8 +189,8 @@ class _Bench:
             await self._changed.wait()
 
     async def _reference(self, granted: Sequence[tuple[Lease, Job]]) -> None:
-        slots = asyncio.Semaphore(len(self._workers) * _SLOTS)
-        by_address = {one.address: one for one in self._workers}
+        slots = asyncio.Semaphore(len(self.workers) * _SLOTS)
+        by_address = {one.address: one for one in self.workers}
 
         async def one(lease: Lease, job: Job) -> None:
             async with slots:

@@ -73,10 +73,14 @@ class Crew:
 
 @contextlib.asynccontextmanager
 async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]:
-    """Opens keys and loads models. Raises BadKey, and the back ends' OperatorErrors."""
+    """Opens keys and loads models of the workers that have no agent of their own.
+
+    Raises BadKey, and the back ends' OperatorErrors.
+    """
+    embedded = [worker for worker in settings.workers if not worker.endpoint]
     keys = [
         open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
-        for worker in settings.workers
+        for worker in embedded
     ]
     for address, uses in Counter(account.address for account in keys).items():
         if uses > 1:
@@ -86,7 +90,7 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
             )
     async with contextlib.AsyncExitStack() as stack:
         members = []
-        for worker, account in zip(settings.workers, keys, strict=True):
+        for worker, account in zip(embedded, keys, strict=True):
             backend = await stack.enter_async_context(opened(worker, cache_dir=settings.cache_dir))
             members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
         yield Crew(tuple(members), contracts)

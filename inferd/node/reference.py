@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import platformdirs
@@ -28,6 +28,7 @@ from inferd.node.settings import Settings
 from inferd.node.why import NEXT_ACTIONS
 from inferd.node.worker_settings import WorkerSettings
 from inferd.workers.backends.choice import BACKEND_OPTIONS
+from inferd.workers.service import metrics as agent_metrics
 from scheduler.model import Reason
 
 _PACKAGES = ("indexer", "scheduler", "inferd")
@@ -68,6 +69,8 @@ _TENANTS = (
 _KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
 
+_AGENT_METRICS = "At `/metrics` of the listener of `inferd worker` that `agent.metrics_port` names."
+
 
 def reference() -> str:
     """The whole page in Markdown."""
@@ -98,7 +101,10 @@ def _parts() -> Iterator[str]:
     yield from _table(("warning", "sentence", "next action"), _in_words(WARNINGS))
     yield from _settings()
     yield from _section("Metrics", _METRICS)
-    yield from _table(("metric", "type", "labels", "meaning"), _metrics())
+    columns = ("metric", "type", "labels", "meaning")
+    yield from _table(columns, _metrics(metrics))
+    yield from _section("Metrics of a worker agent", _AGENT_METRICS)
+    yield from _table(columns, _metrics(agent_metrics))
 
 
 def _in_words(texts: Mapping[str, tuple[str, str]]) -> list[tuple[str, str, str]]:
@@ -243,8 +249,8 @@ def _default(field: FieldInfo) -> str:
     return f"`{list(value)}`".replace("'", '"') if isinstance(value, tuple) else f"`{value}`"
 
 
-def _metrics() -> Iterator[Sequence[str]]:
-    for collector in vars(metrics).values():
+def _metrics(module: ModuleType) -> Iterator[Sequence[str]]:
+    for collector in vars(module).values():
         if isinstance(collector, MetricWrapperBase):
             (metric,) = collector.describe()
             name = metric.name + ("_total" if metric.type == "counter" else "")

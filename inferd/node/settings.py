@@ -27,6 +27,7 @@ from inferd.node.scheduling_settings import SchedulingSettings
 from inferd.node.settings_section import Section
 from inferd.node.worker_settings import WorkerSettings
 from inferd.policies.installed import require_known
+from inferd.workers.service.settings import AgentSettings
 from scheduler import flow
 
 LIVE = ("scheduling", "limits", "tenants")
@@ -121,7 +122,7 @@ class Settings(BaseSettings):
     deployer: KeySource = KeySource(dev_account=0)
     """Pays for `inferd deploy`, and owns what it deploys unless `--owner` names another."""
     workers: tuple[WorkerSettings, ...] = ()
-    """Workers inside the daemon."""
+    """Your workers: inside the daemon, or behind an `inferd worker`."""
     pool: PoolSettings = PoolSettings()
 
     api: ApiSettings = ApiSettings()
@@ -129,6 +130,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
     retention: RetentionSettings = RetentionSettings()
+    agent: AgentSettings = AgentSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()
     """Requesters that are treated in their own way."""

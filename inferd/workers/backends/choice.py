@@ -98,7 +98,7 @@ class CommandOptions(_Options):
     timeout_s: float = Field(600.0, gt=0)
     """After which it is killed with all that it started; a request's deadline comes before that."""
     memory_mb: int = Field(4096, ge=0)
-    """Address space of each of its processes, at most; 0 = no limit."""
+    """Address space of each of its processes, at most; 0 = no limit, as CUDA needs it."""
     max_output_bytes: int = Field(1_048_576, ge=1, le=67_108_864)
     """It is killed where it writes more."""
     environment: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")

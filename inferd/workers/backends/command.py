@@ -67,7 +67,7 @@ class CommandBackend:
         self._name = name
         self._threads = ComputeThreads(name, threads)
         self._program: Path | None = None
-        self._sha256 = ""
+        self._hash = _Hash()
         self._last: Ended | None = None
 
     @property
@@ -98,7 +98,7 @@ class CommandBackend:
     async def start(self) -> None:
         """Finds the program. Raises CommandUnusable."""
         if self._program is None:
-            self._program, self._sha256 = await in_thread(self._found)
+            self._program = await in_thread(self._found)
 
     async def unload(self) -> None:
         """Nothing of it is in memory between requests."""
@@ -109,11 +109,12 @@ class CommandBackend:
         if program is None:
             raise WorkerFailed("the program has not been found yet")
         left_s = min(self._options.timeout_s, max(0.0, job.deadline_s - time.time()))
-        ended = await self._threads.run(lambda stop: self._run(program, job, left_s, stop))
+        sha256, ended = await self._threads.run(lambda stop: self._run(program, job, left_s, stop))
         self._last = ended
         match ended.exit_code:
             case 0:
-                return Completion(ended.output, self._options.media_type, self._manifest(job))
+                manifest = self._manifest(job, sha256)
+                return Completion(ended.output, self._options.media_type, manifest)
             case code if code == BAD_INPUT:
                 raise BadInput("the program does not take this input")
             case code if code == BUSY:
@@ -125,7 +126,7 @@ class CommandBackend:
     async def close(self) -> None:
         await self._threads.close()
 
-    def _manifest(self, job: Job) -> dict[str, object]:
+    def _manifest(self, job: Job, sha256: str) -> dict[str, object]:
         return manifest_of(
             model=self._name,
             weights=Path(self._options.argv[0]).name,
@@ -135,10 +136,10 @@ class CommandBackend:
             prompt_tokens=None,
             completion_tokens=None,
             finish_reason="stop",
-            program_sha256=self._sha256,
+            program_sha256=sha256,
         )
 
-    def _found(self) -> tuple[Path, str]:
+    def _found(self) -> Path:
         named, folder = self._options.argv[0], self._options.working_dir
         found = shutil.which(named)
         if found is None:
@@ -147,16 +148,19 @@ class CommandBackend:
             raise _unusable(f"there is no folder {folder}")
         path = Path(found).absolute()
         try:
-            with path.open("rb") as file:
-                return path, hashlib.file_digest(file, "sha256").hexdigest()
+            self._hash.of(path)
         except OSError as error:
             raise _unusable(f"{path} cannot be read: {error.strerror}") from error
+        return path
 
-    def _run(self, program: Path, job: Job, timeout_s: float, stop: StopAsked) -> Ended:
+    def _run(self, program: Path, job: Job, timeout_s: float, stop: StopAsked) -> tuple[str, Ended]:
         options = self._options
-        limits = (options.memory_mb, int(timeout_s) + 1, os.getpid())
+        # Each of its threads may be busy all the time.
+        cpu_s = (int(timeout_s) + 1) * (os.cpu_count() or 1)
+        limits = (options.memory_mb, cpu_s, os.getpid())
         launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), *map(str, limits), str(program)]
         try:
+            sha256 = self._hash.of(program)
             process = subprocess.Popen(
                 [*launcher, *options.argv],
                 stdin=subprocess.PIPE,
@@ -168,7 +172,8 @@ class CommandBackend:
             )
         except OSError as error:
             raise WorkerFailed(f"the program cannot be started: {error.strerror}") from error
-        return _Watched(process, question(job), options.max_output_bytes).end(timeout_s, stop)
+        watched = _Watched(process, question(job), options.max_output_bytes)
+        return sha256, watched.end(timeout_s, stop)
 
 
 def question(job: Job) -> bytes:
@@ -187,6 +192,22 @@ def question(job: Job) -> bytes:
     except UnicodeDecodeError:
         fields["input_base64"] = base64.b64encode(job.input).decode()
     return msgspec.json.encode(fields) + b"\n"
+
+
+class _Hash:
+    """The SHA-256 of a file, made anew where the file is another one than before."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[int, ...], str] = ((), "")
+
+    def of(self, path: Path) -> str:
+        """Raises OSError."""
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if self._known[0] != seen:
+                self._known = seen, hashlib.file_digest(file, "sha256").hexdigest()
+        return self._known[1]
 
 
 class _Watched:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
-from inferd.workers.backends.manifest import manifest_of
+from inferd.workers.backends.manifest import hash_of_text, manifest_of
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
 from inferd.workers.model_files import ModelFile
 
@@ -149,6 +149,7 @@ class LlamaCppBackend:
                 completion_tokens=answer.completion_tokens,
                 finish_reason=answer.finish_reason or "",
                 file_sha256=self._file.sha256,
+                system_prompt_sha256=hash_of_text(_SYSTEM_PROMPT),
             ),
         )
 

@@ -6,13 +6,14 @@ choice: no fractions, names in ASCII. docs/protocol.md has the fields.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 from indexer.database import plain_text
 
 MAX_MANIFEST_BYTES = 4_096
-_MAX_TEXT = 200
+_MAX_TEXT_BYTES = 200
 _MAX_DEPTH = 4
 _MAX_NUMBER = 2**53 - 1  # the largest that every reader of JSON keeps exact
 
@@ -36,7 +37,8 @@ def manifest_of(
 ) -> dict[str, Any]:
     """The manifest of one output. Token counts are None where nobody counted.
 
-    Texts may be anybody's: what PostgreSQL or a reader of JSON would refuse is replaced.
+    Texts may be anybody's: characters that are not printed become "?", and what is longer than 200
+    bytes of UTF-8 is cut.
     Raises NotCanonical for other values than texts, whole numbers, truth values, None and lists
     and tables of them.
     """
@@ -57,6 +59,11 @@ def manifest_of(
     return cleaned
 
 
+def hash_of_text(text: str) -> str | None:
+    """For texts that are too long for a manifest; None for no text."""
+    return hashlib.sha256(text.encode()).hexdigest() if text else None
+
+
 def encode_manifest(manifest: dict[str, Any]) -> bytes:
     """The canonical bytes: names sorted, no spaces, UTF-8. Raises NotCanonical."""
     _check(manifest, _MAX_DEPTH)
@@ -69,7 +76,8 @@ def encode_manifest(manifest: dict[str, Any]) -> bytes:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return plain_text(value)[:_MAX_TEXT]
+        printed = "".join(letter if letter.isprintable() else "?" for letter in value)
+        return printed.encode()[:_MAX_TEXT_BYTES].decode(errors="ignore")
     if isinstance(value, dict):
         return {key: _cleaned(inner) for key, inner in value.items()}
     if isinstance(value, list):

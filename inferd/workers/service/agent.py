@@ -87,6 +87,8 @@ class Agent:
     url: str
     metrics_url: str
     jobs: Jobs
+    upkeep: asyncio.Task[NoReturn]
+    """Runs as long as the agent serves; its failure is a fault of the agent."""
 
 
 @contextlib.asynccontextmanager
@@ -160,11 +162,13 @@ async def serving(
         )
         sweep = asyncio.create_task(_sweep(signatures, settings.retention_hours * 3600))
         stack.callback(sweep.cancel)
-        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs)
+        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
         stack.enter_context(_announced(agent, post, folder))
         log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
-        yield agent
-        log.info("stopping", running=jobs.running, queued=jobs.queued)
+        try:
+            yield agent
+        finally:
+            log.info("stopping", running=jobs.running, queued=jobs.queued)
 
 
 def opened_log(post: Post, data_dir: Path) -> SignatureFile:

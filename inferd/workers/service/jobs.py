@@ -78,6 +78,15 @@ class _Computation:
     task: asyncio.Task[SignedResult] = field(init=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Not the exception: that would hold on to the input by its traceback."""
+
+    content: Hash32
+    code: ErrorCode
+    message: str
+
+
 class Jobs:
     """At most `slots` are computed and `queue` wait, in the order in which they came."""
 
@@ -97,9 +106,7 @@ class Jobs:
         self._slots = asyncio.Semaphore(slots)
         self._clock = clock
         self._computations: dict[RequestKey, _Computation] = {}
-        self._failures: OrderedDict[tuple[Asker, RequestKey], tuple[Hash32, Unanswered]] = (
-            OrderedDict()
-        )
+        self._failures: OrderedDict[tuple[Asker, RequestKey], _Failure] = OrderedDict()
         self._running = 0
         self._stopping = False
 
@@ -125,8 +132,8 @@ class Jobs:
         """
         job, content = _job(request), content_hash(request)
         asker, key = asker_of(operator, request.id)
-        known, failure = self._failures.get((asker, key), (content, None))
-        if known != content:
+        failure = self._failures.get((asker, key))
+        if failure is not None and failure.content != content:
             raise _conflict()
         if failure is not None or self._joined(asker, key, content):
             return
@@ -162,9 +169,9 @@ class Jobs:
                 return JobRunning()
             # Between the end of the task and its callback the failure is not noted yet.
             return _done(self._outcome(computation.task))
-        _, failure = self._failures.get((asker, key), (None, None))
+        failure = self._failures.get((asker, key))
         if failure is not None:
-            raise failure
+            raise Unanswered(failure.code, failure.message)
         result = await self._log.answer_to(asker, key)
         if result is None:
             raise Unanswered(ErrorCode.UNKNOWN_JOB, "no such job is known")
@@ -275,7 +282,9 @@ class Jobs:
             log.warning("job_failed", code=str(failure.code), reason=failure.message)
             if failure.code in {ErrorCode.FAILED, ErrorCode.BAD_INPUT}:
                 for asker in computation.askers:
-                    self._failures[asker, key] = (computation.content, failure)
+                    self._failures[asker, key] = _Failure(
+                        computation.content, failure.code, failure.message
+                    )
                 while len(self._failures) > _FAILURES_KEPT:
                     self._failures.popitem(last=False)
         else:

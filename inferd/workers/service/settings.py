@@ -32,9 +32,9 @@ class AgentSettings(BaseModel):
     """The private key of that certificate; PEM, not encrypted."""
     queue: int = Field(16, ge=0, le=10_000)
     """Jobs that may wait for a slot; one more is told that it is busy."""
-    rate_per_s: float = Field(50.0, gt=0)
-    """Requests of one operator a second, in the long run."""
-    rate_burst: int = Field(200, ge=1)
+    rate_per_s: float = Field(200.0, gt=0)
+    """Requests of one operator a second, in the long run; a job is two or more."""
+    rate_burst: int = Field(1_000, ge=1)
     """At once, after a pause."""
     max_body_bytes: int = Field(4_194_304, ge=1_024, le=268_435_456)
     """The largest body it reads; base64 makes an input a third larger."""

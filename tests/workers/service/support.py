@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 
@@ -146,22 +145,20 @@ async def an_agent(
     post = Post("text", WORKER_KEY, CONTRACTS, slots, 1000)
     log = opened_log(post, folder)
     operators = operators or (Operator(""),)
-    async with (
-        serving(
-            post,
-            backend,
-            settings(*operators, **changes),
-            log,
-            folder=post.folder(folder),
-            tokens_per_s={backend.name: 50.0},
-        ) as agent,
-        aiohttp.ClientSession() as session,
-    ):
-        for operator in operators:
-            operator.url, operator.session = agent.url, session
-        yield agent, operators[0]
-    await log.close()
-
-
-def fields(message: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in message.__struct_fields__}
+    try:
+        async with (
+            serving(
+                post,
+                backend,
+                settings(*operators, **changes),
+                log,
+                folder=post.folder(folder),
+                tokens_per_s={backend.name: 50.0},
+            ) as agent,
+            aiohttp.ClientSession() as session,
+        ):
+            for operator in operators:
+                operator.url, operator.session = agent.url, session
+            yield agent, operators[0]
+    finally:
+        await log.close()

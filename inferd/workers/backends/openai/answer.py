@@ -38,7 +38,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
     system_fingerprint: str | None = None
@@ -77,6 +77,8 @@ class ModelEntry(msgspec.Struct):
     owned_by: str = ""
     max_model_len: int | None = None
     """vLLM's and SGLang's context."""
+    meta: Any = None
+    """llama.cpp's words about it."""
 
 
 class _ModelList(msgspec.Struct):
@@ -135,7 +137,7 @@ class Answer:
             raise BadStream("an event that is no piece of an answer") from None
         if chunk.error is not None:
             raise Refused(refusal_from(200, {"error": chunk.error}))
-        for choice in chunk.choices:
+        for choice in chunk.choices or ():
             if choice.index == 0:
                 self._take(choice)
         if chunk.usage is not None:

@@ -7,13 +7,13 @@ request gives the same bytes again is up to the server: `inferd.workers.backends
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import msgspec
 
+from indexer.errors import OperatorError
 from inferd.workers.backends.base import prompt_text
 from inferd.workers.backends.choice import OpenAIOptions
 from inferd.workers.backends.embeddings import (
@@ -23,12 +23,11 @@ from inferd.workers.backends.embeddings import (
     texts_of,
     unit,
 )
-from inferd.workers.backends.manifest import manifest_of
+from inferd.workers.backends.manifest import hash_of_text, manifest_of
 from inferd.workers.backends.openai.answer import (
     PATHS,
     Answer,
     ModelEntry,
-    Vectors,
     entry_of,
     models_of,
     names_of,
@@ -37,6 +36,7 @@ from inferd.workers.backends.openai.answer import (
 )
 from inferd.workers.backends.openai.dialect import Dialect, simpler
 from inferd.workers.backends.openai.errors import (
+    CUT_OFF,
     model_missing,
     refusal_error,
     start_error,
@@ -75,6 +75,9 @@ class OpenAIBackend:
         self._prior_ms = 4000.0
         self._rests_until = 0.0
         """Monotonic seconds; the server said until when it has no capacity."""
+        self._learning = asyncio.Lock()
+        self._doubtful = False
+        """The server was away: what was learnt of it may not hold any more."""
 
     @property
     def name(self) -> str:
@@ -141,6 +144,7 @@ class OpenAIBackend:
         left_s = min(self._options.timeout_s, max(0.0, job.deadline_s - time.time()))
         try:
             async with asyncio.timeout(left_s):
+                await self._learn_again(self._http)
                 if self._options.api == "embeddings":
                     return await self._embedded(self._http, text)
                 return await self._told(self._http, job, text)
@@ -148,7 +152,10 @@ class OpenAIBackend:
             self._fail(refused)
         except BadStream as error:
             raise WorkerFailed(f"its server's answer is of no use: {error}") from None
+        except OperatorError as error:
+            raise WorkerFailed(error.message) from None
         except FAILED as error:
+            self._doubtful = self._doubtful or isinstance(error, CUT_OFF)
             raise WorkerFailed(f"its server failed: {trouble(error)}") from None
 
     async def close(self) -> None:
@@ -182,7 +189,7 @@ class OpenAIBackend:
                 finish_reason=answer.finish_reason or "",
                 version=answer.fingerprint,
                 tokens_counted_by="server" if answer.completion_tokens is not None else "worker",
-                system_prompt_sha256=_sha256(options.system_prompt),
+                system_prompt_sha256=hash_of_text(options.system_prompt),
             ),
         )
 
@@ -221,37 +228,41 @@ class OpenAIBackend:
         if largest > self._options.max_output_bytes:
             raise WorkerFailed(f"the output would have up to {largest} bytes: max_output_bytes")
         try:
-            answer = await self._vectors(http, texts)
+            body = await self._vectors(http, texts)
         except Refused as refused:
             # A text that is too long alone is so for every worker; many together need not be.
             if refused.refusal.too_long and len(texts) == 1:
                 raise BadInput("the text has more tokens than the model reads") from None
             raise
-        vectors = answer.in_order(len(texts))
-        if len(vectors[0]) != self._dimensions:
-            raise BadStream(f"vectors of {len(vectors[0])} dimensions, not {self._dimensions}")
-        try:
-            units = [unit(vector) for vector in vectors]
-        except ValueError as error:
-            raise BadStream(str(error)) from None
+        # Off the loop: they may be millions of numbers.
+        output, tokens = await asyncio.to_thread(self._encoded, body, len(texts))
         return Completion(
-            output=encode_embeddings(self._name, self._dimensions, units),
+            output=output,
             media_type="application/json",
             manifest=self._manifest(
                 sampling={},
-                prompt_tokens=answer.prompt_tokens,
+                prompt_tokens=tokens,
                 completion_tokens=0,
                 finish_reason="stop",
                 encoding=ENCODING,
             ),
         )
 
-    async def _vectors(self, http: Http, texts: list[str]) -> Vectors:
+    def _encoded(self, body: bytes, texts: int) -> tuple[bytes, int | None]:
+        answer = vectors_of(body)
+        vectors = answer.in_order(texts)
+        if len(vectors[0]) != self._dimensions:
+            raise BadStream(f"vectors of {len(vectors[0])} dimensions, not {self._dimensions}")
+        try:
+            units = [unit(vector) for vector in vectors]
+        except ValueError as error:
+            raise BadStream(str(error)) from None
+        return encode_embeddings(self._name, self._dimensions, units), answer.prompt_tokens
+
+    async def _vectors(self, http: Http, texts: list[str]) -> bytes:
         most = most_bytes(self._name, self._dimensions, len(texts)) * _VECTOR_BYTES_PER_OUTPUT_BYTE
         body = {"model": self._served, "input": texts, "encoding_format": "float"}
-        return vectors_of(
-            await http.post(self._url + PATHS["embeddings"], body, most + _MAX_LIST_BYTES)
-        )
+        return await http.post(self._url + PATHS["embeddings"], body, most + _MAX_LIST_BYTES)
 
     def _manifest(self, *, version: str = "", **told: Any) -> dict[str, Any]:
         facts, options = self._facts, self._options
@@ -265,11 +276,19 @@ class OpenAIBackend:
             **told,
         )
 
+    async def _learn_again(self, http: Http) -> None:
+        """Where the server was away: no manifest may tell of the one that was there before."""
+        if self._doubtful:
+            async with self._learning:
+                if self._doubtful:
+                    await self._learn(http)
+                    self._doubtful = False
+
     async def _learn(self, http: Http) -> None:
         entry = await self._found(http)
         if self._options.api == "embeddings":
             began_s = time.perf_counter()
-            (vector,) = (await self._vectors(http, [_PROBE])).in_order(1)
+            (vector,) = vectors_of(await self._vectors(http, [_PROBE])).in_order(1)
             if not vector:
                 raise BadStream("vectors without dimensions")
             self._dimensions = len(vector)
@@ -327,10 +346,6 @@ class OpenAIBackend:
             except (Refused, BadStream, msgspec.DecodeError, RecursionError, *FAILED):
                 continue
         return answers
-
-
-def _sha256(text: str) -> str | None:
-    return hashlib.sha256(text.encode()).hexdigest() if text else None
 
 
 def _without_folders(name: str) -> str:

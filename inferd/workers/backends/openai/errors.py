@@ -55,6 +55,15 @@ class ServerUnusable(OperatorError):
     code: ClassVar[str] = "server_unusable"
 
 
+CUT_OFF = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientPayloadError,
+    aiohttp.ServerDisconnectedError,
+    ConnectionError,
+)
+"""After which it may be another server, or one with another model."""
+
+
 def trouble(error: Exception) -> str:
     """A failed exchange in a few words, without anything that the server said."""
     match error:

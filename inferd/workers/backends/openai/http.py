@@ -79,9 +79,10 @@ class Http:
             most = _STREAM_BYTES + _BYTES_PER_TOKEN * max_tokens + 8 * max_output_bytes
             async with aclosing(self._events(response, answer, most)) as events:
                 async for event in events:
-                    if event == DONE:
+                    if event.strip() == DONE:
                         break
-                    answer.take(event)
+                    if event.strip():
+                        answer.take(event)
         if answer.finish_reason is None:
             raise BadStream("it ended in mid-answer")
         return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from inferd.workers.backends.openai.answer import ModelEntry
 
@@ -28,7 +29,7 @@ class ServerFacts:
     context_tokens: int | None = None
     """What one request may hold."""
     memory_bytes: int | None = None
-    """What its model takes."""
+    """What its model takes, where it runs."""
     gpu_bytes: int | None = None
     """Of that, on the GPU."""
 
@@ -51,12 +52,12 @@ def questions(entry: ModelEntry) -> tuple[Question, ...]:
         case "SGLang":
             return (Question("/server_info"), Question("/get_server_info"))
         case "llama.cpp server":
-            return (Question("/props"), Question("/v1/models"))
+            return (Question("/props"),)
         case "Ollama":
             show = Question("/api/show", {"model": entry.id})
             return (Question("/api/version"), show, Question("/api/ps"))
         case "LM Studio":
-            return (Question(f"/api/v0/models/{entry.id}"),)
+            return (Question(_lm_studio(entry)),)
     return ()
 
 
@@ -77,12 +78,11 @@ def facts_of(entry: ModelEntry | None, answers: Mapping[str, Any]) -> ServerFact
             return _with(
                 facts,
                 version=_text(answers, "/props", "build_info"),
+                quantisation=_text(entry.meta, "ftype"),
                 context_tokens=_whole(
                     _at(answers, "/props", "default_generation_settings", "n_ctx")
                 ),
-                memory_bytes=_whole(
-                    _listed(answers, "/v1/models", "data", entry.id, "meta", "size")
-                ),
+                memory_bytes=_whole(_at(entry.meta, "size")),
             )
         case "Ollama":
             return _with(
@@ -96,7 +96,7 @@ def facts_of(entry: ModelEntry | None, answers: Mapping[str, Any]) -> ServerFact
                 gpu_bytes=_whole(_listed(answers, "/api/ps", "models", entry.id, "size_vram")),
             )
         case "LM Studio":
-            path = f"/api/v0/models/{entry.id}"
+            path = _lm_studio(entry)
             return _with(
                 facts,
                 quantisation=_text(answers, path, "quantization"),
@@ -110,6 +110,10 @@ def extras(facts: ServerFacts) -> dict[str, Any]:
     if facts.software == "llama.cpp server":
         return {"cache_prompt": False}  # what it kept of an earlier prompt changes last bits
     return {}
+
+
+def _lm_studio(entry: ModelEntry) -> str:
+    return f"/api/v0/models/{quote(entry.id)}"
 
 
 def _with(facts: ServerFacts, **told: Any) -> ServerFacts:
@@ -132,8 +136,8 @@ def _listed(answers: Mapping[str, Any], path: str, name: str, model: str, *inner
     return None
 
 
-def _text(answers: Mapping[str, Any], *path: str) -> str:
-    found = _at(answers, *path)
+def _text(value: Any, *path: str) -> str:
+    found = _at(value, *path)
     return found if isinstance(found, str) else ""
 
 

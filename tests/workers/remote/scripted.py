@@ -62,9 +62,9 @@ def wrong_key(job: JobId, output: bytes) -> JobDone:
     return signed(job, output, PrivateKey(b"\x99" * 32))
 
 
-def signed(job: JobId, output: bytes, key: PrivateKey) -> JobDone:
+def signed(job: JobId, output: bytes, key: PrivateKey, domain: Hash32 = RESULTS_DOMAIN) -> JobDone:
     item = ResultItem(job.request_id, job.commitment, digest_of(output))
-    signature = DigestSigner(key).sign(group_digest(RESULTS_DOMAIN, pack_items([item])))
+    signature = DigestSigner(key).sign(group_digest(domain, pack_items([item])))
     return JobDone(
         as_hex(item.digest), output, "text/plain", {"model": MODEL}, as_hex(signature), 5
     )
@@ -79,6 +79,8 @@ class ScriptedWorker:
     skew_ms: int = 0
     stopping: bool = False
     model: str = MODEL
+    results_domain: Hash32 = RESULTS_DOMAIN
+    api_domain: Hash32 = API_DOMAIN
     asked: list[JobId] = field(default_factory=list)
     computed: list[JobId] = field(default_factory=list)
     dropped: list[JobId] = field(default_factory=list)
@@ -101,13 +103,15 @@ class ScriptedWorker:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         credentials = parse_authorization(request.headers["Authorization"])
-        check_signature(credentials, request.method, request.raw_path, self.address, API_DOMAIN)
+        check_signature(
+            credentials, request.method, request.raw_path, self.address, self.api_domain
+        )
         if request.path == "/v1/health":
             return await self._beat(request, credentials.nonce)
         if request.path == "/v1/sign":
             self.signed += 1
             items = decode(await request.read(), SignRequest).items
-            signature = DigestSigner(self.key).sign(group_digest(RESULTS_DOMAIN, items))
+            signature = DigestSigner(self.key).sign(group_digest(self.results_domain, items))
             return _json(SignAnswer(as_hex(signature)))
         if self.faults:
             response = await self.faults.pop(0)(request)
@@ -133,7 +137,9 @@ class ScriptedWorker:
         if self.gate is not None:
             await self.gate.wait()
         self.computed.append(asked.id)
-        self.kept[asked.id] = signed(asked.id, b"answer to " + asked.input, self.key)
+        self.kept[asked.id] = signed(
+            asked.id, b"answer to " + asked.input, self.key, self.results_domain
+        )
 
     async def _answer(self, job: JobId, wait_ms: int) -> web.Response:
         if job in self.tasks:
@@ -161,7 +167,7 @@ class ScriptedWorker:
             version="test",
             stopping=self.stopping,
         )
-        return _json(sign_heartbeat(DigestSigner(self.key), API_DOMAIN, heartbeat))
+        return _json(sign_heartbeat(DigestSigner(self.key), self.api_domain, heartbeat))
 
 
 @asynccontextmanager

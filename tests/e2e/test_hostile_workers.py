@@ -21,7 +21,7 @@ from tests.harness import MODEL, OWNER, NodeProcess, System, account
 from tests.workers.remote.scripted import Fault, ScriptedWorker, listening
 
 _LIAR, _HANGS, _BREAKS, _BUSY, _GOOD = 5, 6, 7, 8, 9
-_REQUESTS = 20
+_REQUESTS = 12
 
 
 def lies(job: JobId, done: JobDone) -> JobDone:

@@ -131,6 +131,10 @@ _WORDS: dict[Reason, Callable[[Numbers], str]] = {
         f"It was tried {_count(of.attempts, 'time')} without a result; "
         f"the limit is {_number(of.max_attempts)}."
     ),
+    Reason.INPUT_AWAITED: lambda of: "Its input is at a URI, from which it is being fetched.",
+    Reason.INPUT_UNAVAILABLE: lambda of: (
+        f"The input that its URI names cannot be had: {of.detail or '?'}."
+    ),
     Reason.BAD_INPUT: lambda of: f"A worker could not read its input: {of.detail or '?'}.",
 }
 

@@ -69,6 +69,10 @@ class PendingRequest:
     """Why this node cannot serve it at all (delivery, quorum, input kind), in words."""
     bad_input: str | None = None
     """What a worker found wrong with its input, in words; no worker could ever compute it."""
+    input_awaited: bool = False
+    """Whether its input is named by a URI and is not here yet."""
+    input_lost: str | None = None
+    """Why the input that it names can never be had, in words."""
     batchable: bool = True
     """Whether its result may share a transaction; if not, its fee bears a whole post's gas."""
     delivery: DeliveryKind = DeliveryKind.EVENT
@@ -261,6 +265,7 @@ class Reason(StrEnum):
     TENANT_RATE = "tenant_rate"
     PROBATION_CAP = "probation_cap"
     BUDGET_SPENT = "budget_spent"
+    INPUT_AWAITED = "input_awaited"
     # refused: never served by this node
     EXPIRED = "expired"
     DEADLINE_INFEASIBLE = "deadline_infeasible"
@@ -270,6 +275,8 @@ class Reason(StrEnum):
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     BAD_INPUT = "bad_input"
     """Found by a worker: no model could ever compute it."""
+    INPUT_UNAVAILABLE = "input_unavailable"
+    """What its URI names cannot be had, or is not what it committed to."""
 
 
 @dataclass(frozen=True, slots=True)

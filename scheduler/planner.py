@@ -49,6 +49,7 @@ KEPT = (
     Reason.TENANT_RATE,
     Reason.PROBATION_CAP,
     Reason.BUDGET_SPENT,
+    Reason.INPUT_AWAITED,
 )
 """Reasons for which a request stays pending; ASSIGNED aside, all others are for good."""
 _IS_KEPT: NDArray[np.bool_] = np.isin(np.arange(len(CODES)), [CODES[reason] for reason in KEPT])

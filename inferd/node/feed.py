@@ -36,6 +36,8 @@ _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
            r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
+           CASE WHEN i.state <> 'lost' OR r.id <= i.newest_request THEN i.state END AS input_state,
+           i.trouble AS input_trouble, length(i.content) AS content_bytes,
            coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
@@ -51,6 +53,7 @@ _SELECT = f"""
         FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
               FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
+    LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
       AND NOT EXISTS (SELECT FROM node.result n

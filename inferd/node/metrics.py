@@ -98,6 +98,12 @@ POLICY_FALLBACKS = Counter(
     registry=REGISTRY,
 )
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
+INPUT_TRIES = Counter(
+    "inferd_input_tries",
+    "Tries to fetch an input named by URI, by outcome: here, again or lost",
+    ["outcome"],
+    registry=REGISTRY,
+)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
 POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
 POSTER_SPEND = Gauge(

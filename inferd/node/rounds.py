@@ -45,7 +45,7 @@ _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DE
 # What a transaction with more gas could still deliver.
 _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
-_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
+_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED, Reason.INPUT_UNAVAILABLE}
 
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
@@ -158,6 +158,8 @@ class Rounds:
     """False while the tables are behind the chain."""
     record_up_to: int = 0
     """What a round with at most so many pending requests saw is stored; 0 = of no round."""
+    on_decided: Callable[[], None] = lambda: None
+    """Called when decisions are committed."""
     _state: _State = field(default_factory=_State)
     _grounds: Grounds | None = None
 
@@ -216,6 +218,7 @@ class Rounds:
         if len(decided.rows):
             for lease, job in await self._write(decided, reading.moment, pending, started_s):
                 self.dispatcher.start(lease, job)
+            self.on_decided()
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
         return decided.plan
@@ -287,8 +290,12 @@ class Rounds:
     async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
-            SELECT id, commitment, model_id, input, max_tokens, deadline_s
-            FROM chain.request WHERE id = ANY($1) AND status = 'pending'
+            SELECT id, commitment, model_id, max_tokens, deadline_s,
+                   CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
+            FROM chain.request r
+            LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
+            WHERE id = ANY($1) AND status = 'pending'
+              AND (input_kind = 0 OR i.state = 'here')
             """,
             ids,
         )

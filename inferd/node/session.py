@@ -18,10 +18,12 @@ from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
+from inferd.inputs.keeper import Keeper, KeeperLimits
 from inferd.node.base_fee_rises import BaseFeeRises
+from inferd.node.input_settings import fetcher_of
 from inferd.node.leader import Leadership, LostLeadership
 from inferd.node.limit_settings import budgets_of, limits_of
-from inferd.node.metrics import RESULTS
+from inferd.node.metrics import INPUT_TRIES, RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
@@ -55,7 +57,7 @@ class Session:
         self._db = db
         self._leadership = leadership
         signer = node.poster
-        self._round_bell, self._settle_bell = Wakeup(), Wakeup()
+        self._round_bell, self._settle_bell, self._input_bell = Wakeup(), Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self._workers = node.crew.pool_on(db)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
@@ -88,6 +90,20 @@ class Session:
             settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,
         )
+        self.inputs = Keeper(
+            db,
+            fetcher_of(settings.inputs, contracts.chain_id),
+            KeeperLimits(
+                settings.inputs.at_once,
+                settings.inputs.per_host,
+                settings.inputs.max_tries,
+                settings.scheduling.inclusion_s,
+            ),
+            fence=leadership.fence,
+            bell=self._input_bell,
+            on_try=lambda outcome: INPUT_TRIES.labels(outcome).inc(),
+            on_change=self._round_bell.ring,
+        )
         self.rounds = Rounds(
             db=db,
             inputs=self._round_inputs,
@@ -100,11 +116,13 @@ class Session:
             # Before the first look of settlement nothing would seem to cost more than its base fee.
             may_decide=lambda: self.caught_up and self.settlement.knows_prices,
             record_up_to=settings.retention.recorded_requests,
+            on_decided=self._input_bell.ring,
         )
         self.upkeep = Upkeep(
             db,
             leadership.fence,
             settled_days=settings.retention.settled_days,
+            input_hours=settings.retention.input_hours,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
             own_accounts=self._own_accounts,
@@ -125,6 +143,7 @@ class Session:
             # Their daemon is gone, and with it what it computed for them.
             abandoned = await leases.abandon_previous(connection)
             await adopt_settings(connection, self._node.settings.scheduling.choice)
+        await self.inputs.begin_again()
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
         try:
@@ -137,6 +156,7 @@ class Session:
                         "indexer": self.indexer.run,
                         "recheck": self.recheck.run,
                         "rounds": self.rounds.run,
+                        "inputs": self.inputs.run,
                         "dispatch": self.dispatcher.watch,
                         "settlement": self._settle,
                         "upkeep": self.upkeep.run,

@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.node.posting_settings import PostingSettings
 from inferd.node.scheduling_settings import SchedulingSettings
@@ -67,6 +68,9 @@ class RetentionSettings(Section):
     settled_days: int = Field(90, ge=0)
     """Days after which a settled request is deleted with its output, unless a callback is owed or
     its payment is held back; 0 = never. The chain keeps all but the output."""
+    input_hours: int = Field(24, ge=0)
+    """Hours for which content that a request named by URI is kept when nobody waits for it any
+    more."""
     snapshot_hours: int = Field(24, ge=0)
     """Hours for which is kept what each round saw, for `inferd audit --replay`; 0 = rounds are not
     recorded."""
@@ -126,6 +130,7 @@ class Settings(BaseSettings):
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
+    inputs: InputSettings = InputSettings()
     retention: RetentionSettings = RetentionSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()

@@ -89,14 +89,12 @@ def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     return replace(rules, inclusion_s=inclusion_s, block_interval_s=interval_s)
 
 
-def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | None:
+def unsupported(quorum: int, *, under_terms: bool) -> str | None:
     """What of a request this node cannot do, in words."""
     if under_terms:
         return "models with a verifier or a dispute window are not served by this node"
     if quorum != 1:
         return f"a quorum of {quorum} workers is not served by this node"
-    if input_kind != InputKind.INLINE:
-        return "inputs by URI are not served by this node"
     return None
 
 
@@ -109,7 +107,8 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         row["max_tokens"],
     )
     tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
-    lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
+    lacking = unsupported(row["quorum"], under_terms=row["under_terms"])
+    by_uri, input_state = row["input_kind"] == InputKind.URI, row["input_state"]
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
         tenant=TenantId(row["requester"]),
@@ -118,13 +117,15 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         submitted_at_s=row["created_at_s"],
         deadline_s=row["deadline_s"],
         max_tokens=row["max_tokens"],
-        input_bytes=row["input_bytes"],
+        input_bytes=row["content_bytes"] or 0 if by_uri else row["input_bytes"],
         memory_mb=row["memory_mb"],
         attempts=row["attempts"],
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
+        input_awaited=by_uri and input_state not in ("here", "lost"),
+        input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
         later_gas=later_gas(*delivery),
         charged=row["charged"],

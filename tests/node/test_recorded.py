@@ -30,6 +30,7 @@ def upkeep(pool: Pool) -> Upkeep:
     return Upkeep(
         pool,
         no_fence,
+        input_hours=24,
         settled_days=0,
         snapshot_hours=24,
         snapshot_bytes=1_000,

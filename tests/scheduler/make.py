@@ -199,6 +199,8 @@ def pending(draw: st.DrawFn, number: int) -> PendingRequest:
         tried=frozenset(worker_id(one) for one in tried),
         unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
         bad_input=draw(st.sampled_from([None, None, None, "not UTF-8"])),
+        input_awaited=draw(st.sampled_from([False, False, False, True])),
+        input_lost=draw(st.sampled_from([None, None, None, "HTTP 404"])),
         batchable=draw(st.booleans()),
         delivery=draw(st.sampled_from(DeliveryKind)),
         later_gas=draw(st.sampled_from([0, 0, 40_000])),

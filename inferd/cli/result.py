@@ -22,6 +22,7 @@ from inferd.cli.session import (
     run_async,
     session_of,
 )
+from inferd.node.api_models import ResultView
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,22 @@ async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int
     except NotFound:
         await require_result(chain.rpc, chain.contracts, request_id)  # why there is none
         raise
+    output = await fetch_output(client, view)
+    checked = await check_result(chain.rpc, chain.contracts, request_id, output)
+    return Answer(output, view.media_type, checked)
+
+
+async def fetch_output(client: NodeClient, view: ResultView) -> bytes:
+    """The bytes of a result, wherever the node has them. Raises as the client does."""
+    if view.output_base64 is None:
+        return await client.output(view.id)
     try:
-        output = base64.b64decode(view.output_base64, validate=True)
+        return base64.b64decode(view.output_base64, validate=True)
     except binascii.Error:
         raise NotAnInferdNode(
             f"the node at {client.shown} gave an output that is no base64",
             help_text="correct `node_url`, or run the same release on both sides",
         ) from None
-    checked = await check_result(chain.rpc, chain.contracts, request_id, output)
-    return Answer(output, view.media_type, checked)
 
 
 def show_answer(answer: Answer, *, as_json: bool, raw: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -22,14 +21,15 @@ from inferd.node.api_models import (
     HealthView,
     RequestPage,
     RequestView,
-    ResultView,
     StatusView,
     WhyView,
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.result_routes import RESULT, result_routes
 from inferd.node.status import StatusReader
 from inferd.node.why import why
+from inferd.outputs.files import OutputFiles
 
 _MAX_ID = 2**63 - 1
 
@@ -41,6 +41,8 @@ class ApiState:
     health: Health
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Model names by id."""
+    outputs: OutputFiles | None = None
+    """Where large outputs are."""
     own_accounts: frozenset[Address] = frozenset()
     """Whose money is the operator's."""
     status: StatusReader | None = None
@@ -120,16 +122,15 @@ def build_api(state: ApiState) -> FastAPI:
             raise HTTPException(404, f"what round {round_id} saw is not kept here")
         return Response(found, media_type="application/octet-stream")
 
-    @app.get("/v1/results/{request_id}")
-    async def result(request_id: int) -> ResultView:
-        """The stored output; its digest is the one on chain once `tx_hash` is set."""
+    async def result_row(request_id: int) -> Any:
         async with _database(state).acquire() as connection:
             row = await connection.fetchrow(RESULT, _checked(request_id))
             if row is None:
                 await _refuse_forgotten(connection, request_id)
                 raise HTTPException(404, f"there is no result of request {request_id} here")
-        return _result(row)
+        return row
 
+    app.include_router(result_routes(result_row, lambda: state.outputs))
     app.include_router(
         account_routes(
             lambda: state.own_accounts,
@@ -138,15 +139,6 @@ def build_api(state: ApiState) -> FastAPI:
         )
     )
     return app
-
-
-RESULT = """
-    SELECT x.*, r.settled_tx_hash, r.settled_block
-    FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
-    WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.computed_at
-    LIMIT 1
-"""
 
 
 def _health(health: Health) -> HealthView:
@@ -185,20 +177,3 @@ def _database(state: ApiState) -> Pool:
     if state.db is None:
         raise HTTPException(503, "PostgreSQL does not answer")
     return state.db
-
-
-def _result(row: Any) -> ResultView:
-    settled_tx = row["settled_tx_hash"]
-    return ResultView(
-        id=row["request_id"],
-        commitment="0x" + row["commitment"].hex(),
-        digest="0x" + row["digest"].hex(),
-        output_base64=base64.b64encode(row["output"]).decode(),
-        media_type=row["media_type"],
-        worker="0x" + row["worker"].hex(),
-        signature="0x" + row["signature"].hex(),
-        manifest=row["manifest"],
-        compute_ms=row["compute_ms"],
-        tx_hash=None if settled_tx is None else "0x" + settled_tx.hex(),
-        settled_block=row["settled_block"],
-    )

@@ -141,7 +141,10 @@ class ResultView(_View):
     id: int
     commitment: str
     digest: str
-    output_base64: str
+    output_base64: str | None = None
+    """None where it is large or was deleted; `/v1/results/{id}/output` has it, or says why not."""
+    output_bytes: int | None = None
+    """None where it was deleted after its time."""
     media_type: str
     worker: str
     signature: str

@@ -16,6 +16,7 @@ from inferd.chain.keys import BadKey, open_account
 from inferd.node.settings import Settings
 from inferd.node.threads import in_thread
 from inferd.node.worker_settings import WorkerSettings
+from inferd.outputs.files import OutputFiles
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
@@ -64,9 +65,10 @@ class Crew:
     def addresses(self) -> frozenset[Address]:
         return frozenset(member.address for member in self.members)
 
-    def pool_on(self, db: Pool) -> WorkerPool:
-        """A pool that consults the results stored in `db` before anything is signed."""
-        log = ResultLog(db)
+    def pool_on(self, db: Pool, files: OutputFiles) -> WorkerPool:
+        """A pool that consults the results stored in `db` before anything is signed; large outputs
+        are in `files`."""
+        log = ResultLog(db, files)
         return WorkerPool(
             LocalWorker(
                 member.settings.name,

@@ -46,6 +46,7 @@ from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.node.threads import give_way
+from inferd.outputs.files import OutputFiles
 from inferd.protocol.deployment import Deployment, load_deployment
 from inferd.settlement.keys import TransactionSigner
 
@@ -167,6 +168,11 @@ class Node:
         self.bar = BackfillBar(sys.stderr, self.deployment.contracts.start_block)
         self.api.names = self.crew.names
         chain_id, poster = self.deployment.contracts.chain_id, self.poster.address
+        self.outputs = OutputFiles(
+            self.settings.data_dir / "outputs",
+            above_bytes=self.settings.outputs.database_kb * 1_000,
+        )
+        self.api.outputs = self.outputs
         self.api.own_accounts = own_accounts(self.settings, chain_id, poster)
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)

@@ -59,7 +59,7 @@ class Session:
         signer = node.poster
         self._round_bell, self._settle_bell, self._input_bell = Wakeup(), Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
-        self._workers = node.crew.pool_on(db)
+        self._workers = node.crew.pool_on(db, node.outputs)
         self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
         self._steering = Steering()
         self._rises = BaseFeeRises()
@@ -79,7 +79,11 @@ class Session:
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
         self.dispatcher = Dispatcher(
-            self._workers, db, fence=leadership.fence, on_change=self._lease_ended
+            self._workers,
+            db,
+            fence=leadership.fence,
+            on_change=self._lease_ended,
+            files=node.outputs,
         )
         self.settlement = Settlement(
             rpc=node.rpc,
@@ -121,7 +125,9 @@ class Session:
         self.upkeep = Upkeep(
             db,
             leadership.fence,
+            outputs=node.outputs,
             settled_days=settings.retention.settled_days,
+            output_days=settings.retention.output_days,
             input_hours=settings.retention.input_hours,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,

@@ -62,12 +62,23 @@ class IndexSettings(Section):
     the node is not ready."""
 
 
+class OutputSettings(Section):
+    """Where outputs are kept."""
+
+    database_kb: int = Field(256, ge=128, le=100_000)
+    """Outputs of up to so many kB are in PostgreSQL, larger ones in files below `data_dir`/outputs.
+    What a callback can take is always in the database."""
+
+
 class RetentionSettings(Section):
     """How long what is over is kept."""
 
     settled_days: int = Field(90, ge=0)
     """Days after which a settled request is deleted with its output, unless a callback is owed or
     its payment is held back; 0 = never. The chain keeps all but the output."""
+    output_days: int = Field(0, ge=0)
+    """Days after its computation when a settled request's output alone is deleted, on the same
+    terms; 0 = it goes with the request."""
     input_hours: int = Field(24, ge=0)
     """Hours for which content that a request named by URI is kept when nobody waits for it any
     more."""
@@ -107,7 +118,7 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = None
     """PostgreSQL 15 or newer; without it inferd runs its own in `data_dir`."""
     data_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("inferd")))
-    """The embedded PostgreSQL and api.json; each daemon needs its own."""
+    """The embedded PostgreSQL, api.json and large outputs; each daemon needs its own."""
     cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("inferd")))
     """Model files."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -131,6 +142,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
     inputs: InputSettings = InputSettings()
+    outputs: OutputSettings = OutputSettings()
     retention: RetentionSettings = RetentionSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()

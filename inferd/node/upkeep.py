@@ -16,6 +16,8 @@ from inferd.inputs import rows as inputs
 from inferd.node import account_metrics, recorded, tenants
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
+from inferd.outputs.files import OutputFiles
+from inferd.outputs.sweep import drop_outputs, sweep_files
 from inferd.workers import leases, length_stats
 from scheduler.allowance import Limits
 
@@ -34,7 +36,9 @@ class Upkeep:
         db: Pool,
         fence: Fence,
         *,
+        outputs: OutputFiles,
         settled_days: int,
+        output_days: int,
         input_hours: int,
         snapshot_hours: int,
         snapshot_bytes: int,
@@ -45,6 +49,8 @@ class Upkeep:
         self._retention = Retention(db, fence, settled_days=settled_days)
         self._db = db
         self._fence = fence
+        self._outputs = outputs
+        self._output_days = output_days
         self._input_hours = input_hours
         self._snapshot_hours = snapshot_hours
         self._snapshot_bytes = snapshot_bytes
@@ -70,6 +76,7 @@ class Upkeep:
             (self.forget_snapshots, _RETENTION_S),
             (self.forget_requesters, _RETENTION_S),
             (self.forget_inputs, _RETENTION_S),
+            (self.forget_outputs, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
             (self.measure_accounts, _ACCOUNTS_S),
         )
@@ -139,6 +146,11 @@ class Upkeep:
         async with self._db.acquire() as connection, connection.transaction():
             await self._fence(connection)
             await inputs.forget(connection, self._input_hours * 3600)
+
+    async def forget_outputs(self) -> None:
+        """Deletes outputs after their time, and files that belong to no result."""
+        await drop_outputs(self._db, self._fence, after_days=self._output_days)
+        await sweep_files(self._db, self._outputs)
 
     async def measure_accounts(self) -> None:
         """Brings the gauges of fees and gas up to date."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
+from inferd.outputs.files import OutputFiles
 from inferd.workers import endings
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.grouping import Grouped
@@ -44,15 +45,17 @@ class Dispatcher:
         *,
         fence: Fence | None,
         on_change: Callable[[str], None],
+        files: OutputFiles | None = None,
     ) -> None:
         """`on_change` is called after each commit that ends a lease or stores a result.
 
-        It is told how: "stored", "not_needed", or a `FailureKind`.
+        It is told how: "stored", "not_needed", or a `FailureKind`. Large outputs go to `files`.
         """
         self._pool = pool
         self._database = database
         self._fence = fence
         self._on_change = on_change
+        self._files = files
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._computing: set[int] = set()
         self._endings = Grouped(
@@ -175,7 +178,7 @@ class Dispatcher:
         async with self._database.acquire() as connection, connection.transaction():
             if self._fence is not None:
                 await self._fence(connection)
-            return await endings.write(connection, together)
+            return await endings.write(connection, together, self._files)
 
     def _prior_ms(self, lease: Lease, job: Job) -> float:
         backend = self._pool.worker(lease.worker).models.get(job.model_id)

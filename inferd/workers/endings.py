@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexer.database import Connection
+from inferd.outputs.files import OutputFiles
 from inferd.workers import leases, results, service_stats
 from inferd.workers.job import Job, SignedResult
 from inferd.workers.leases import FailureKind, Lease
@@ -78,16 +79,18 @@ class Written:
     """Whether its lease still held."""
 
 
-async def write(connection: Connection, endings: Sequence[Ending]) -> list[Written]:
-    """In the caller's transaction. No two may be of one request: whether a late result is wanted
-    depends on what the others of its request have left."""
+async def write(
+    connection: Connection, endings: Sequence[Ending], files: OutputFiles | None = None
+) -> list[Written]:
+    """In the caller's transaction; `files` is for large outputs. No two may be of one request:
+    whether a late result is wanted depends on what the others of its request have left."""
     active = await leases.lock_active(connection, [ending.lease.id for ending in endings])
     given = [
         (ending.outcome, ending.lease.id, ending.lease.id in active)
         for ending in endings
         if isinstance(ending.outcome, SignedResult)
     ]
-    stored = await results.store(connection, given)
+    stored = await results.store(connection, given, files)
     await leases.end(connection, [(ending.lease.id, ending.failure) for ending in endings])
     experiences = (ending.experience(stored=ending.lease.key in stored) for ending in endings)
     await service_stats.record(connection, [one for one in experiences if one is not None])

@@ -17,12 +17,13 @@ from indexer.forget import count_on, count_requests, load_settled
 from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
-from inferd.node import api, views
+from inferd.node import views
 from inferd.node.account_lines import load_lines, load_lines_of
 from inferd.node.account_rows import fold, load_report, load_senders, load_spent
 from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
+from inferd.node.result_routes import RESULT
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.settlement import callbacks, refunds, watching
@@ -262,7 +263,7 @@ async def the_api(pool: Pool) -> None:
         await views.latest_requests(connection, {}, limit=50, before=page[-1].id)
         await views.one_request(connection, {}, 500_000)
         await load_decisions_of(connection, REQUESTS - 5_000)
-        await connection.fetchrow(api.RESULT, REQUESTS - 5_000)
+        await connection.fetchrow(RESULT, REQUESTS - 5_000)
         counts = await count_requests(connection)
     assert sum(counts.values()) == REQUESTS
     assert counts["pending"] == PENDING

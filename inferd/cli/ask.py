@@ -11,12 +11,14 @@ from typing import Annotated, ClassVar
 import typer
 
 from indexer.errors import OperatorError, RpcUnreachable
-from indexer.types import Wei
+from indexer.types import Address, Wei
 from inferd.chain.amounts import Deadline, parse_duration_s, parse_fee_wei
 from inferd.chain.requester import Submitted, submit
+from inferd.cli.addresses import parse_address
 from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
-from inferd.cli.result import Answer, fetch_answer, show_answer
+from inferd.cli.private import sealed_prompt
+from inferd.cli.result import Answer, fetch_answer, opened_answer, show_answer
 from inferd.cli.session import (
     DeployedChain,
     JsonOption,
@@ -63,6 +65,9 @@ class Question:
     batchable: bool
     quorum: int
     delivery: Delivery
+    private: bool
+    operator: Address | None
+    """Who must vouch for the key that a private prompt is encrypted to; None = any poster."""
 
 
 class DeliveryName(StrEnum):
@@ -108,6 +113,13 @@ def submit_command(
             min=1, max=MAX_QUORUM, metavar="N", help="How many workers must give the same answer."
         ),
     ] = 1,
+    private: Annotated[
+        bool, typer.Option("--private", help="Encrypt the prompt to the node, and the answer back.")
+    ] = False,
+    operator: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="With --private: the poster that must vouch for it."),
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the answer, check it and print it.")
     ] = False,
@@ -138,6 +150,8 @@ def submit_command(
         batchable=batchable,
         quorum=quorum,
         delivery=_delivery(delivery),
+        private=private,
+        operator=parse_address(operator) if operator else None,
     )
     timeout_s = parse_duration_s(timeout)
     session = session_of(context)
@@ -181,7 +195,8 @@ async def _ask_and_wait(
             note(line)
         async with NodeClient(session.settings.node_url) as client:
             await wait_until_settled(client, submitted.request_id, timeout_s)
-            return await fetch_answer(client, chain, submitted.request_id)
+            answer = await fetch_answer(client, chain, submitted.request_id)
+    return opened_answer(session, chain, answer)
 
 
 async def _submit(
@@ -199,12 +214,26 @@ async def _submit(
         max_tokens=question.max_tokens,
         deadline_s=deadline_s,
         memory_mb=question.memory_mb,
-        input=question.prompt,
+        input=await _input(session, chain, question),
         batchable=question.batchable,
         quorum=question.quorum,
         delivery=question.delivery,
     )
     return await submit(sender, chain.contracts, params, question.fee_wei), deadline_s
+
+
+async def _input(session: Session, chain: DeployedChain, question: Question) -> bytes:
+    if not question.private:
+        return question.prompt
+    async with NodeClient(session.settings.node_url) as client:
+        return await sealed_prompt(
+            client,
+            chain.contracts,
+            session.settings.requester,
+            question.prompt,
+            model_id(question.model),
+            question.operator,
+        )
 
 
 async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: str) -> None:

@@ -13,6 +13,7 @@ from indexer.errors import OperatorError, TemporaryError
 from indexer.rpc.trouble import words_of
 from inferd.node.api_models import (
     DecisionsView,
+    EncryptionKeyView,
     RequestPage,
     RequestView,
     ResultView,
@@ -115,6 +116,9 @@ class NodeClient:
         return await self._get(
             f"/v1/results/{request_id}", ResultView, missing=f"result of request {request_id}"
         )
+
+    async def encryption_key(self) -> EncryptionKeyView:
+        return await self._get("/v1/encryption-key", EncryptionKeyView, missing="encryption key")
 
     async def output(self, request_id: int) -> bytes:
         """The result's bytes. Raises NotFound too."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from eth_utils.address import to_checksum_address
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -18,6 +19,7 @@ from inferd.node import audits, views
 from inferd.node.account_routes import account_routes
 from inferd.node.api_models import (
     DecisionsView,
+    EncryptionKeyView,
     HealthView,
     RequestPage,
     RequestView,
@@ -26,6 +28,7 @@ from inferd.node.api_models import (
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.private_keys import KeyStatement
 from inferd.node.result_routes import RESULT, result_routes
 from inferd.node.status import StatusReader
 from inferd.node.why import why
@@ -41,6 +44,8 @@ class ApiState:
     health: Health
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Model names by id."""
+    key: KeyStatement | None = None
+    """To which inputs may be encrypted."""
     outputs: OutputFiles | None = None
     """Where large outputs are."""
     own_accounts: frozenset[Address] = frozenset()
@@ -83,6 +88,18 @@ def build_api(state: ApiState) -> FastAPI:
         if state.status is None:
             raise HTTPException(503, "the node is starting")
         return await state.status.read()
+
+    @app.get("/v1/encryption-key")
+    async def encryption_key() -> EncryptionKeyView:
+        """To which inputs may be encrypted."""
+        if state.key is None:
+            raise HTTPException(503, "the node is starting")
+        signature = state.key.signature
+        return EncryptionKeyView(
+            key="0x" + state.key.key.hex(),
+            poster=to_checksum_address(state.key.poster),
+            signature=None if signature is None else "0x" + signature.hex(),
+        )
 
     @app.get("/v1/requests")
     async def requests(

@@ -155,6 +155,17 @@ class ResultView(_View):
     settled_block: int | None
 
 
+class EncryptionKeyView(_View):
+    """To which inputs may be encrypted, and who says so; docs/protocol.md says what is signed."""
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    """Of X25519."""
+    poster: str
+    signature: str | None
+    """EIP-2098; None where the poster's key is at a remote signer."""
+
+
 class Problem(_View):
     """Something that keeps the node from its work, and what to do about it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from eth_keys.datatypes import PrivateKey
@@ -17,6 +17,7 @@ from inferd.node.settings import Settings
 from inferd.node.threads import in_thread
 from inferd.node.worker_settings import WorkerSettings
 from inferd.outputs.files import OutputFiles
+from inferd.protocol.private import DecryptionKey
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
@@ -32,6 +33,7 @@ from inferd.workers.model_files import (
 )
 from inferd.workers.pool import WorkerPool
 from inferd.workers.results import ResultLog
+from inferd.workers.sealing import Sealing
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,12 @@ class Member:
 class Crew:
     """All of them. A session makes its pool from them, on its own database."""
 
-    def __init__(self, members: tuple[Member, ...], contracts: Contracts) -> None:
+    def __init__(
+        self, members: tuple[Member, ...], contracts: Contracts, keys: Sequence[DecryptionKey]
+    ) -> None:
+        """Inputs may be encrypted to any of the keys."""
         self.members = members
+        self.sealing = Sealing(keys, contracts.chain_id, contracts.requests)
         self.names: dict[bytes, str] = {
             member.model_id: member.settings.model for member in members
         }
@@ -78,14 +84,20 @@ class Crew:
                 slots=member.settings.slots,
                 memory_mb=member.settings.memory_mb,
                 signatures=log,
+                sealing=self.sealing,
             )
             for member in self.members
         )
 
 
 @contextlib.asynccontextmanager
-async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]:
-    """Opens keys and loads models. Raises BadKey, and the back ends' OperatorErrors."""
+async def hired(
+    settings: Settings, contracts: Contracts, encryption: Sequence[DecryptionKey]
+) -> AsyncIterator[Crew]:
+    """Opens keys and loads models; private inputs are opened by the keys `encryption`.
+
+    Raises BadKey, and the back ends' OperatorErrors.
+    """
     keys = [
         open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
         for worker in settings.workers
@@ -105,7 +117,7 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
             stack.push_async_callback(backend.close)
             await backend.start()
             members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
-        yield Crew(tuple(members), contracts)
+        yield Crew(tuple(members), contracts, encryption)
 
 
 async def _backend(worker: WorkerSettings, settings: Settings) -> Backend:

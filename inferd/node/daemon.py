@@ -39,6 +39,7 @@ from inferd.node.logs import configure_logs
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
+from inferd.node.private_keys import load_keys, statement_of
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session, own_accounts
 from inferd.node.settings import LIVE, Settings
@@ -139,7 +140,9 @@ async def _started(
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
         poster = await stack.enter_async_context(opened_poster(settings.poster, chain_id))
-        crew = await stack.enter_async_context(hired(settings, deployment.contracts))
+        keys = load_keys(settings)
+        api.key = statement_of(keys, settings.poster, poster.address, deployment.contracts)
+        crew = await stack.enter_async_context(hired(settings, deployment.contracts, keys))
         yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
 
 

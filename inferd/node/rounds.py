@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from indexer.database import Connection, Fence, Pool
+from indexer.types import Address
 from inferd.node.feed import Feed, Reading
 from inferd.node.metrics import (
     DECISIONS,
@@ -290,7 +291,7 @@ class Rounds:
     async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
-            SELECT id, commitment, model_id, max_tokens, deadline_s,
+            SELECT id, commitment, model_id, max_tokens, deadline_s, requester,
                    CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
             FROM chain.request r
             LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
@@ -308,6 +309,7 @@ class Rounds:
                 input=row["input"],
                 max_tokens=row["max_tokens"],
                 deadline_s=row["deadline_s"],
+                requester=Address(row["requester"]),
             )
             for row in rows
         }

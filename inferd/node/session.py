@@ -27,7 +27,7 @@ from inferd.node.metrics import INPUT_TRIES, RESULTS
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
-from inferd.node.snapshot import RoundInputs
+from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.supervise import run_all
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
@@ -215,7 +215,9 @@ class Session:
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
         scheduling = settings.scheduling
-        self.worker_views = await self._workers.views(connection, self._own_accounts)
+        self.worker_views = with_private(
+            await self._workers.views(connection, self._own_accounts), self._node.crew.addresses
+        )
         return RoundInputs(
             workers=self.worker_views,
             gas=await self.settlement.gas_model(),
@@ -235,6 +237,7 @@ class Session:
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,
+            private_keys=self._node.crew.sealing.keys,
             budgets_wei=budgets_of(settings.limits),
         )
 

@@ -70,6 +70,15 @@ class OutputSettings(Section):
     What a callback can take is always in the database."""
 
 
+class PrivateSettings(Section):
+    """Inputs that requesters encrypt to this node."""
+
+    key_files: tuple[Path, ...] = ()
+    """Files with 64 hex digits, a private key of X25519 each. Requesters are told of the first;
+    what is encrypted to the others is still read. Without one, `data_dir`/encryption.key, which is
+    made at the first start."""
+
+
 class RetentionSettings(Section):
     """How long what is over is kept."""
 
@@ -143,6 +152,7 @@ class Settings(BaseSettings):
     posting: PostingSettings = PostingSettings()
     inputs: InputSettings = InputSettings()
     outputs: OutputSettings = OutputSettings()
+    private: PrivateSettings = PrivateSettings()
     retention: RetentionSettings = RetentionSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()

@@ -5,6 +5,7 @@ Types, as the contracts hash them:
                                                   with name "inferd" and version "1"
   ResultGroup(bytes items)                        verified by InferenceResults
   WorkerConsent(address owner,address signer)     verified by WorkerRegistry
+  EncryptionKey(bytes32 key)                      verified by requesters, contract InferenceRequests
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _NAME_HASH = keccak(text="inferd")
 _VERSION_HASH = keccak(text="1")
 _RESULT_GROUP_TYPEHASH = keccak(text="ResultGroup(bytes items)")
 _WORKER_CONSENT_TYPEHASH = keccak(text="WorkerConsent(address owner,address signer)")
+_ENCRYPTION_KEY_TYPEHASH = keccak(text="EncryptionKey(bytes32 key)")
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 
@@ -53,6 +55,11 @@ def consent_digest(domain: Hash32, owner: Address, signer: Address) -> Hash32:
     """What a worker's key signs to let `owner` register it."""
     encoded = encode(("bytes32", "address", "address"), (_WORKER_CONSENT_TYPEHASH, owner, signer))
     return _digest(domain, keccak(encoded))
+
+
+def encryption_key_digest(domain: Hash32, key: bytes) -> Hash32:
+    """What a poster signs to say that this key of X25519 is its own."""
+    return _digest(domain, keccak(_ENCRYPTION_KEY_TYPEHASH + key))
 
 
 class DigestSigner:

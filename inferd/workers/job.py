@@ -12,6 +12,8 @@ from inferd.protocol.result import ResultItem
 from inferd.protocol.typed_data import CompactSignature
 from scheduler.model import RequestKey
 
+NOBODY = Address(bytes(20))
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -27,6 +29,8 @@ class Job:
     """0 leaves the length to the back end."""
     deadline_s: int
     """Seconds since the epoch after which the chain takes no result."""
+    requester: Address = NOBODY
+    """Who asked, to whom a private input is tied."""
 
     @property
     def key(self) -> RequestKey:

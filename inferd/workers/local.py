@@ -11,6 +11,7 @@ from eth_keys.datatypes import PrivateKey
 from indexer.database import CONNECTION_LOST
 from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
+from inferd.protocol.private import INPUT_MAGIC
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_items
 from inferd.protocol.typed_data import (
@@ -32,6 +33,7 @@ from inferd.workers.job import (
 from inferd.workers.logs import job_log
 from inferd.workers.outages import through_outages
 from inferd.workers.results import SignatureLog
+from inferd.workers.sealing import Sealing
 from scheduler.model import RequestKey
 
 
@@ -54,8 +56,10 @@ class LocalWorker:
         slots: int,
         memory_mb: int,
         signatures: SignatureLog,
+        sealing: Sealing | None = None,
     ) -> None:
-        """`domain` is the EIP-712 domain of the deployment's InferenceResults."""
+        """`domain` is the EIP-712 domain of the deployment's InferenceResults. Without `sealing` it
+        computes no private inputs."""
         self._name = name
         self._signer = DigestSigner(key)
         self._domain = domain
@@ -63,6 +67,7 @@ class LocalWorker:
         self._slots = slots
         self._memory_mb = memory_mb
         self._signatures = signatures
+        self._sealing = sealing
         self._address = Address(key.public_key.to_canonical_address())
         self._running = 0
 
@@ -106,13 +111,21 @@ class LocalWorker:
                 # Not part of how long a computation takes: that is reckoned with on its own.
                 await self._load(backend)
             started = time.perf_counter()
-            completion = await backend.run(job)
+            completion = await self._run(backend, job)
             compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
             return await self._recorded_meanwhile(job.key) or self._sign(
                 job.key, completion, compute_ms
             )
         finally:
             self._running -= 1
+
+    async def _run(self, backend: Backend, job: Job) -> Completion:
+        if not job.input.startswith(INPUT_MAGIC):
+            return await backend.run(job)
+        if self._sealing is None:
+            raise WorkerFailed(f"{self._name} has no key for private inputs")
+        plain, reply_to = await self._sealing.opened(job)
+        return await self._sealing.closed(job, reply_to, await backend.run(plain))
 
     async def _load(self, backend: Backend) -> None:
         try:

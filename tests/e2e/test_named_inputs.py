@@ -1,17 +1,22 @@
-"""Requests whose inputs are elsewhere: named by URI, fetched, computed, settled."""
+"""Requests whose inputs are elsewhere, or for the node's eyes only: computed and settled."""
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
 
-from inferd.chain.requester import submit
+from indexer.errors import ExitCode
+from inferd.chain.requester import read_request, submit
 from inferd.inputs.source import input_of
+from inferd.protocol.private import is_answer
 from inferd.protocol.request import InputKind, RequestParams, model_id
-from tests.harness import FEE_WEI, MODEL, System
+from tests.e2e.test_commands import run
+from tests.harness import DEPLOYER, FEE_WEI, MODEL, POSTER, System, account
 
 _CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 PROMPT = b"the road goes ever on"
@@ -55,6 +60,50 @@ async def test_inputs_named_by_uri_are_settled(
     await node.until_state(away, "waiting")
     _, told = await node.get(f"/v1/requests/{away}/why")
     assert told["reason"] == "input_awaited"
+    assert node.stop() == 0
+
+
+async def test_private_inputs_are_settled_and_answered_in_private(
+    world: System, empty_database: str
+) -> None:
+    node = world.start_node("node", empty_database)
+    await node.until_ready()
+    poster = account(POSTER).address
+    secret = "nobody else is to read these words"
+    ask = ("submit", "--model", MODEL, "--fee", "0.01ether", "--deadline", "10m", "--prompt", "-")
+    private = (*ask, "--private", "--operator", poster)
+    code, answer, err = await run(node, *private, "--wait", stdin=secret)
+    assert code == ExitCode.OK, err
+    assert answer
+    # What the toy model says depends on the input alone.
+    code, public, err = await run(node, *ask, "--wait", stdin=secret)
+    assert (code, public) == (ExitCode.OK, answer), err
+    assert (await run(node, "result", "1"))[1] == answer
+    code, out, _ = await run(node, "result", "1", "--json")
+    assert json.loads(out)["private"] is True
+    _, sealed, _ = await run(node, "result", "1", "--sealed")
+    assert is_answer(sealed.encode(errors="replace"))
+    _, stored = await node.get("/v1/results/1")
+    assert not [name for name in stored["manifest"] if name.endswith("_tokens")]
+    code, out, err = await run(node, "result", "1", requester=DEPLOYER)
+    assert (code, out) == (ExitCode.CONFIGURATION, "")
+    assert "not to" in err
+
+    # A stranger asks with a copy of the ciphertext.
+    request = await read_request(world.rpc, world.deployment.contracts, 1)
+    head = await world.rpc.header("latest")
+    assert head is not None
+    copied = replace(request.params, deadline_s=head.timestamp_s + 600)
+    submitted = await submit(world.sender(DEPLOYER), world.deployment.contracts, copied, FEE_WEI)
+    await node.until_state(submitted.request_id, "refused")
+    _, told = await node.get(f"/v1/requests/{submitted.request_id}/why")
+    assert told["reason"] == "bad_input"
+    assert secret not in node.log_text()
+    code, _, err = await run(
+        node, *ask, "--private", "--operator", account(DEPLOYER).address, stdin=secret
+    )
+    assert code == ExitCode.CONFIGURATION
+    assert "nothing was sent" in err
     assert node.stop() == 0
 
 

@@ -19,6 +19,7 @@ from inferd.node.wakeup import Wakeup
 from inferd.node.why import why
 from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
+from inferd.protocol.private import DecryptionKey
 from inferd.protocol.request import Delivery, model_id
 from inferd.settlement.batch import load_decisions
 from inferd.settlement.decisions import SELECT_DECISION, decision_of, leaf_of
@@ -26,12 +27,17 @@ from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
+from inferd.workers.sealing import Sealing
 from scheduler import audit, recording
 from scheduler.choice import chosen
 from scheduler.model import GasModel, Reason, RequestKey, Rules
 from tests.workers.support import MODEL, Scripted, a_worker, learn_length, until
 
 _FEE_WEI = 10**16
+NODE_KEY = DecryptionKey(b"\x01" * 32)
+CHAIN_ID, REQUESTS = 31337, Address(b"\x11" * 20)
+SEALING = Sealing([NODE_KEY], CHAIN_ID, REQUESTS)
+"""The first of the workers has it."""
 
 
 async def no_fence(connection: Connection) -> None:
@@ -106,7 +112,10 @@ class House:
 @pytest.fixture
 async def house(pool: Pool) -> AsyncIterator[House]:
     backends = (Scripted(), Scripted())
-    workers = (a_worker(pool, backends[0], seed=1), a_worker(pool, backends[1], seed=2))
+    workers = (
+        a_worker(pool, backends[0], seed=1, sealing=SEALING),
+        a_worker(pool, backends[1], seed=2),
+    )
     crowd = WorkerPool(workers)
     dispatcher = Dispatcher(crowd, pool, fence=no_fence, on_change=lambda outcome: None)
     await pool.execute(

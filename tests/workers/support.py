@@ -19,6 +19,7 @@ from inferd.workers.job import Completion, Job
 from inferd.workers.leases import Grant, Lease
 from inferd.workers.local import LocalWorker
 from inferd.workers.results import ResultLog, SignatureLog
+from inferd.workers.sealing import Sealing
 from scheduler.model import RequestKey
 
 DOMAIN: Hash32 = domain_separator(31337, Address(b"\x11" * 20))
@@ -85,6 +86,7 @@ def a_worker(
     seed: int = 1,
     slots: int = 4,
     signatures: SignatureLog | None = None,
+    sealing: Sealing | None = None,
 ) -> LocalWorker:
     log = signatures
     if log is None:
@@ -98,6 +100,7 @@ def a_worker(
         slots=slots,
         memory_mb=1000,
         signatures=log,
+        sealing=sealing,
     )
 
 

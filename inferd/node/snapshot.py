@@ -53,10 +53,10 @@ class RoundInputs:
     now_s: float
     max_gas: int
     """Of a transaction of this operator."""
-    private_keys: frozenset[EncryptionKey] = frozenset()
-    """To which inputs may be encrypted."""
     budgets_wei: tuple[tuple[int, int], ...] = ()
     """Windows in seconds and the gas that may be spent within each."""
+    private_keys: frozenset[EncryptionKey] = frozenset()
+    """To which inputs may be encrypted."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""

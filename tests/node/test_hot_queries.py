@@ -13,10 +13,11 @@ from asyncpg.connection import LoggedQuery
 from indexer import sql
 from indexer.database import Connection, Pool, connect, prepare_connection
 from indexer.derive import REQUEST_KINDS, WORKER_KINDS
-from indexer.forget import count_on, count_requests, load_settled
+from indexer.forget import count_on, count_requests, done_among, load_settled
 from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
 from indexer.types import Address, BlockRef, Hash32, Wei
+from inferd.inputs import rows as inputs_of
 from inferd.node import views
 from inferd.node.account_lines import load_lines, load_lines_of
 from inferd.node.account_rows import fold, load_report, load_senders, load_spent
@@ -26,6 +27,7 @@ from inferd.node.feed import Feed
 from inferd.node.result_routes import RESULT
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
+from inferd.outputs import sweep
 from inferd.settlement import callbacks, refunds, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
 from inferd.settlement.chain import Sight
@@ -217,6 +219,7 @@ async def a_round(pool: Pool) -> None:
         assert reading.asked == [REQUESTS]
         await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
         await Rounds._load_jobs(rounds, connection, [REQUESTS])
+        assert await inputs_of.load_wanted(connection) == ([], [])
 
 
 async def a_settlement_step(pool: Pool) -> None:
@@ -316,6 +319,18 @@ async def the_indexer(pool: Pool) -> None:
 async def the_retention(pool: Pool) -> None:
     async with pool.acquire() as connection:
         await load_settled(connection, settled_before_s=0, after=None, limit=200)
+        old = [
+            (REQUESTS - 5_000 + n, (REQUESTS - 5_000 + n).to_bytes(8, "big")) for n in range(200)
+        ]
+        assert await done_among(connection, old)
+        await inputs_of.forget(connection, 3_600)
+
+    async def no_fence(connection: Connection) -> None:
+        pass
+
+    await sweep.drop_outputs(pool, no_fence, after_days=1)
+    async with pool.acquire() as connection:
+        await sweep._named(connection, [Hash32(b"\5")])
 
 
 WORKS = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -28,7 +29,8 @@ from inferd.cli.session import (
     session_of,
 )
 from inferd.cli.waiting import wait_until_settled
-from inferd.protocol.request import Delivery, RequestParams, model_id
+from inferd.inputs.source import input_of
+from inferd.protocol.request import Delivery, InputKind, RequestParams, model_id
 from inferd.protocol.terms import MAX_QUORUM
 
 _UINT32_MAX = 2**32 - 1
@@ -65,6 +67,8 @@ class Question:
     batchable: bool
     quorum: int
     delivery: Delivery
+    uri: str
+    """Where the prompt is, if it is not to be on chain."""
     private: bool
     operator: Address | None
     """Who must vouch for the key that a private prompt is encrypted to; None = any poster."""
@@ -113,6 +117,13 @@ def submit_command(
             min=1, max=MAX_QUORUM, metavar="N", help="How many workers must give the same answer."
         ),
     ] = 1,
+    uri: Annotated[
+        str,
+        typer.Option(
+            metavar="URI",
+            help="Where the node finds the prompt (https, ipfs, data): only its hash is on chain.",
+        ),
+    ] = "",
     private: Annotated[
         bool, typer.Option("--private", help="Encrypt the prompt to the node, and the answer back.")
     ] = False,
@@ -150,6 +161,7 @@ def submit_command(
         batchable=batchable,
         quorum=quorum,
         delivery=_delivery(delivery),
+        uri=_uri(uri, private=private),
         private=private,
         operator=parse_address(operator) if operator else None,
     )
@@ -218,11 +230,14 @@ async def _submit(
         batchable=question.batchable,
         quorum=question.quorum,
         delivery=question.delivery,
+        input_kind=InputKind.URI if question.uri else InputKind.INLINE,
     )
     return await submit(sender, chain.contracts, params, question.fee_wei), deadline_s
 
 
 async def _input(session: Session, chain: DeployedChain, question: Question) -> bytes:
+    if question.uri:
+        return input_of(question.prompt, question.uri)
     if not question.private:
         return question.prompt
     async with NodeClient(session.settings.node_url) as client:
@@ -252,6 +267,20 @@ async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: s
             f"no worker of the node at {client.shown} serves the model {model!r}",
             help_text=f"choose of {', '.join(served) or 'none'}, or submit with --anyway",
         )
+
+
+def _uri(uri: str, *, private: bool) -> str:
+    if uri and private:
+        raise BadPrompt(
+            "a prompt at a URI cannot be encrypted by this command",
+            help_text="leave out --uri: a private prompt goes on chain, encrypted",
+        )
+    if uri and urlsplit(uri).scheme not in {"https", "http", "ipfs", "data"}:
+        raise BadPrompt(
+            f"nodes fetch no {uri.partition(':')[0]!r} URIs",
+            help_text="name one of https://, http://, ipfs:// or data:",
+        )
+    return uri
 
 
 def _delivery(name: DeliveryName) -> Delivery:

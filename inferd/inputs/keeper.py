@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,9 +79,11 @@ class Keeper:
                 again_at_s: float | None = None
                 while True:
                     await self._bell.wait(again_at_s)
+                    # What ends while the rows are read is in them as if nobody had tried.
+                    seen = dict(self._running)
                     wanted = await self._look()
                     now_s = time.time()
-                    for one in self._due(wanted, now_s):
+                    for one in self._due(wanted, seen | self._running, now_s):
                         self._running[one.key] = one
                         tasks.create_task(self._serve(one))
                     again_at_s = tries.wake_at_s(wanted, now_s)
@@ -99,10 +101,12 @@ class Keeper:
             self._on_change()
         return wanted
 
-    def _due(self, wanted: Sequence[Wanted], now_s: float) -> list[Wanted]:
+    def _due(
+        self, wanted: Sequence[Wanted], running: Mapping[bytes, Wanted], now_s: float
+    ) -> list[Wanted]:
         return tries.due(
             wanted,
-            self._running.values(),
+            running.values(),
             now_s=now_s,
             at_once=self._limits.at_once,
             per_host=self._limits.per_host,

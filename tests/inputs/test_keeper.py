@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
+from indexer.database import Connection
 from inferd.inputs import rows
 from inferd.inputs.fetch import Fetcher, FetchLimits
 from inferd.inputs.keeper import Keeper, KeeperLimits
 from inferd.inputs.source import input_of
+from inferd.inputs.tries import Wanted
 from inferd.net.reach import OWN_MACHINE_AND_NETWORKS
 from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
@@ -63,23 +65,24 @@ class Kept:
     told: list[str] = field(default_factory=list)
     block: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, it makes a round."""
+    bell: Wakeup = field(default_factory=Wakeup)
 
 
 @asynccontextmanager
 async def keeping(house: House, *, max_tries: int = 6) -> AsyncIterator[Kept]:
     """A session's keeper and its rounds."""
-    bell, kept = Wakeup(), Kept()
+    kept = Kept()
 
     keeper = Keeper(
         house.db,
         Fetcher(OWN_MACHINE_AND_NETWORKS, FetchLimits(10_000, 20)),
         KeeperLimits(at_once=4, per_host=4, max_tries=max_tries, inclusion_s=3),
         fence=no_fence,
-        bell=bell,
+        bell=kept.bell,
         on_try=kept.told.append,
         on_change=kept.block.set,
     )
-    house.rounds = replace(house.rounds, on_decided=bell.ring)
+    house.rounds = replace(house.rounds, on_decided=kept.bell.ring)
     await keeper.begin_again()
 
     async def rounds() -> None:
@@ -160,6 +163,32 @@ async def test_what_is_away_is_tried_again_and_says_so(house: House, shelf: Shel
         await eventually(lambda: kept.told)
         _, _, sentence = await told_why(house, 2)
     assert "failed: the answer was HTTP 503." in sentence
+
+
+async def test_what_ends_while_the_rows_are_read_is_not_begun_again(
+    house: House, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, stale = rows.load_wanted, asyncio.Event()
+    await by_uri(house, 1, shelf.url)
+    shelf.may_answer.clear()
+    async with keeping(house) as kept:
+
+        async def late(connection: Connection) -> tuple[list[Wanted], list[int]]:
+            found = await read(connection)
+            if found[0] and not stale.is_set():
+                shelf.may_answer.set()
+                await eventually(lambda: kept.told)
+                stale.set()
+            return found
+
+        await eventually(lambda: shelf.asked)
+        monkeypatch.setattr(rows, "load_wanted", late)
+        kept.bell.ring()
+        await stale.wait()
+        await eventually(lambda: house.answered_by(1))
+        kept.bell.ring()
+        await eventually(lambda: not kept.bell._event.is_set())
+    assert (shelf.asked, kept.told) == (1, ["here"])
 
 
 async def test_what_can_never_be_had_is_refused_with_its_reason(house: House, shelf: Shelf) -> None:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from eth_utils.crypto import keccak
 
@@ -82,11 +82,16 @@ def url_of(source: Source, ipfs_gateway: str) -> str:
     if source.scheme != "ipfs":
         raise NeverHad("its URI is none of https://, http://, ipfs:// and data:")
     path = source.uri.partition(":")[2].removeprefix("//")
-    if ".." in path.split("/") or not _IPFS_PATH.fullmatch(path):
+    if not _IPFS_PATH.fullmatch(path) or _climbs(path):
         raise NeverHad("what follows ipfs:// is no content identifier with a path")
     if not ipfs_gateway:
         raise NeverHad("this node has no gateway for ipfs://")
     return f"{ipfs_gateway.rstrip('/')}/ipfs/{path}"
+
+
+def _climbs(path: str) -> bool:
+    """Whether it leaves its folder, also for a server that decodes it twice."""
+    return ".." in re.split(r"[/\\]", unquote(unquote(path)))
 
 
 def data_of(source: Source, max_bytes: int) -> bytes:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from eth_utils.address import is_address, is_hex_address, to_canonical_address
 from pydantic import Field, field_validator
 
-from indexer.types import WEI_PER_GWEI
+from indexer.types import DAY_S, HOUR_S, WEI_PER_GWEI
 from inferd.node.settings_section import Section
-from inferd.settlement.purse import DAY_S, HOUR_S
 from scheduler.allowance import Limits, Probation, Quota
 
 _BPS = 10_000

@@ -26,7 +26,8 @@ from inferd.settlement.settings import SettlementSettings
 from scheduler.audit import merkle_root
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gas_fit import GasObservation, fit_gas_model
-from scheduler.model import DeliveryKind, GasModel, ReadyResult, RequestKey, WorkerId
+from scheduler.model import DeliveryKind, GasModel, RequestKey, WorkerId
+from scheduler.posting_model import ReadyResult
 
 _log = structlog.get_logger("settlement")
 _MAX_READY = 5_000

@@ -9,7 +9,8 @@ from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
 from inferd.settlement.runway import FundsState, Projection
-from scheduler.model import GasModel, PostingRules
+from scheduler.model import GasModel
+from scheduler.posting_model import PostingRules
 
 _GAS_PRIOR = GasModel(
     fixed_gas=45_000,

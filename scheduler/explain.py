@@ -108,6 +108,13 @@ def _budget_spent(of: Numbers) -> str:
     )
 
 
+def _posting_behind(of: Numbers) -> str:
+    return (
+        f"{_number(of.used)} results wait for room in a post; from {_number(of.limit)} on, no "
+        f"request is begun."
+    )
+
+
 _WORDS: dict[Reason, Callable[[Numbers], str]] = {
     Reason.NO_FREE_SLOT: _no_free_slot,
     Reason.NO_AVAILABLE_WORKER: _no_available_worker,
@@ -116,6 +123,7 @@ _WORDS: dict[Reason, Callable[[Numbers], str]] = {
     Reason.TENANT_RATE: _tenant_rate,
     Reason.PROBATION_CAP: _probation_cap,
     Reason.BUDGET_SPENT: _budget_spent,
+    Reason.POSTING_BEHIND: _posting_behind,
     Reason.EXPIRED: _expired,
     Reason.DEADLINE_INFEASIBLE: _infeasible,
     Reason.MODEL_UNKNOWN: lambda of: (

@@ -25,6 +25,7 @@ _LIMITS = (
     Reason.TENANT_RATE,
     Reason.PROBATION_CAP,
     Reason.BUDGET_SPENT,
+    Reason.POSTING_BEHIND,
 )
 _SERVED = (Reason.ASSIGNED, *_WAITING)
 _PAID = (Reason.ASSIGNED, Reason.GAS_TOO_DEAR_NOW)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from indexer.database import Connection
-from indexer.types import Address
-from inferd.node.accounts import DAY_S, HOUR_S, AccountFlow, Day, Figures, Period, Report, date_of
+from indexer.types import DAY_S, HOUR_S, Address
+from inferd.node.accounts import AccountFlow, Day, Figures, Period, Report, date_of
 from inferd.settlement.receipts import (
     CALLBACK_FAILED_OUTCOME,
     DELIVERED,

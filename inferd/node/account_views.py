@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from eth_utils.address import to_checksum_address
 
 from indexer.database import Connection
+from indexer.types import DAY_S
 from inferd.node.account_rows import load_now_s, load_spent
-from inferd.node.accounts import DAY_S, AccountFlow, Figures, Line, Report
+from inferd.node.accounts import AccountFlow, Figures, Line, Report
 from inferd.node.api_models import (
     AccountView,
     DayView,

@@ -36,6 +36,7 @@ from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
+from inferd.node.memory import give_back
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.poster import opened_poster
 from inferd.node.preflight import ChainFacts, inspect_chain
@@ -66,6 +67,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> None:
     can change. Raises OperatorError for what only a person can mend."""
     configure_logs(settings.log_level, settings.log_format)
     give_way()
+    give_back()
     try:
         asyncio.run(_until_signalled(settings, read))
     except BaseExceptionGroup as group:

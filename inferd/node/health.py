@@ -60,6 +60,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 }
 
 WARNINGS: dict[str, tuple[str, str]] = {
+    "posting_behind": (
+        "{detail} results wait for room in a post; until there are fewer, no request is begun.",
+        "Wait; if it lasts, raise `posting.max_in_flight` or ask for fewer requests.",
+    ),
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",

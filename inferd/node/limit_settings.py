@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from eth_utils.address import is_address, is_hex_address, to_canonical_address
 from pydantic import Field, field_validator
 
-from indexer.types import WEI_PER_GWEI
+from indexer.types import DAY_S, HOUR_S, WEI_PER_GWEI
 from inferd.node.settings_section import Section
-from inferd.settlement.purse import DAY_S, HOUR_S
 from scheduler.allowance import Limits, Probation, Quota
 
 _BPS = 10_000
@@ -64,8 +63,10 @@ class TenantSettings(Section):
         return address
 
 
-def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Limits:
-    """The limits as the scheduler takes them."""
+def limits_of(
+    settings: LimitSettings, tenants: Iterable[TenantSettings], *, unposted: int = 0
+) -> Limits:
+    """The limits as the scheduler takes them; `unposted` is of results that wait to be posted."""
     general = Quota(
         settings.tenant_tokens_per_s, settings.tenant_burst_tokens, settings.tenant_in_flight
     )
@@ -78,6 +79,7 @@ def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Lim
             settings.probation_in_flight,
             round(settings.probation_stake_ratio * _BPS),
         ),
+        unposted=unposted,
     )
 
 

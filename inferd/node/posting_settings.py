@@ -37,7 +37,8 @@ class PostingSettings(Section):
     confirmations: int = Field(2, ge=1)
     """Blocks after which a transaction counts as done, its own included."""
     max_in_flight: int = Field(5, ge=1)
-    """Transactions that are signed and not yet mined, at most."""
+    """Transactions that are signed and not yet mined, at most. While as many results as all of them
+    have room for wait beside these, no request is begun."""
     warn_runway_results: int = Field(200, ge=0)
     """Warn where the poster's balance pays for fewer results than this, at what one costs now,
     beyond what is under way and what waits; 0 = only where it does not pay for these."""
@@ -56,6 +57,11 @@ class PostingSettings(Section):
     own_accounts: tuple[str, ...] | None = None
     """Addresses whose money is yours: where one of them owns a worker, its share of a fee counts as
     revenue. Without it: the poster, and the owners that `[[workers]]` names."""
+
+    @property
+    def most_unposted(self) -> int:
+        """Results that wait beside full transactions from which on no request is begun."""
+        return self.max_in_flight * self.max_results
 
     @field_validator("own_accounts")
     @classmethod

@@ -232,13 +232,16 @@ class Session:
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
-                limits=limits_of(settings.limits, settings.tenants),
+                limits=limits_of(
+                    settings.limits, settings.tenants, unposted=settings.posting.most_unposted
+                ),
                 flow_arcs=scheduling.flow_arcs,
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,
             private_keys=self._node.crew.sealing.keys,
             budgets_wei=budgets_of(settings.limits),
+            unposted=self.settlement.status.crowded_out,
         )
 
     async def _monitor(self) -> None:

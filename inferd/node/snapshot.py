@@ -57,6 +57,8 @@ class RoundInputs:
     """Windows in seconds and the gas that may be spent within each."""
     private_keys: frozenset[EncryptionKey] = frozenset()
     """To which inputs may be encrypted."""
+    unposted: int = 0
+    """Results that wait for room in a post."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""
@@ -90,6 +92,7 @@ async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | N
     taken = Taken(
         await load_uses(connection, inputs.rules.limits),
         await load_budgets(connection, inputs.budgets_wei, Cover(moment, len(inputs.workers))),
+        inputs.unposted,
     )
     return replace(moment, taken=taken)
 

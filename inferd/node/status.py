@@ -77,6 +77,12 @@ class StatusReader:
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
         health.warn("balance_low", settlement.funds is FundsState.LOW, funds_words(settlement))
+        crowded_out = settlement.crowded_out
+        health.warn(
+            "posting_behind",
+            crowded_out >= self._settings.posting.most_unposted,
+            f"{crowded_out:,}",
+        )
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)

@@ -21,6 +21,7 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.PROBATION_CAP: "Wait for another worker, or until the new ones have proved themselves.",
     Reason.BUDGET_SPENT: "Wait; the owner can raise the budget.",
     Reason.INPUT_AWAITED: "Wait; where the last try failed, make the content reachable.",
+    Reason.POSTING_BEHIND: "Wait until results are posted; what is in their way, `status` names.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
     Reason.MODEL_UNKNOWN: "Ask for a model that `inferd status` lists; the fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",

@@ -15,7 +15,7 @@ from indexer.rpc.wire import quantity
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.fees import Market
-from inferd.settlement.rollups import Rollup
+from inferd.settlement.rollups import Rollup, RollupRpc
 from scheduler.gas import base_fee_bound, next_base_fee
 
 RPC_TROUBLE = (RpcUnreachable, RpcError)
@@ -27,27 +27,16 @@ chain's rule goes so far in one block."""
 _NONCE_LIMIT = 2**63
 
 
-class ChainRpc(Protocol):
+class ChainRpc(RollupRpc, Protocol):
     """The part of indexer.rpc.Rpc that settlement uses."""
 
     async def request(self, method: str, params: Sequence[Any] = ()) -> Any: ...
 
     async def header(self, block: int | Hash32 | Literal["latest"]) -> Header | None: ...
 
-    async def call(
-        self,
-        to: Address,
-        data: bytes,
-        block: BlockRef | Hash32 | Literal["latest", "pending"] = "latest",
-        sender: Address | None = None,
-        gas: int | None = None,
-    ) -> bytes: ...
-
     async def balance(self, address: Address) -> Wei: ...
 
     async def nonce(self, address: Address) -> int: ...
-
-    async def code(self, address: Address) -> bytes: ...
 
     async def gas_price(self) -> Wei: ...
 

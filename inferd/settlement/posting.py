@@ -35,14 +35,8 @@ from inferd.settlement.turns import Turns
 from scheduler.batching import decide
 from scheduler.gas import calldata_floor
 from scheduler.gathering import Gathering, gather
-from scheduler.model import (
-    Block,
-    GasModel,
-    PostingDecision,
-    PostingSnapshot,
-    PostReason,
-    RequestKey,
-)
+from scheduler.model import Block, GasModel, RequestKey
+from scheduler.posting_model import PostingDecision, PostingSnapshot, PostReason
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from indexer.database import Pool
-from indexer.types import Contracts
+from indexer.types import DAY_S, Contracts
 from inferd.settlement.apart import companies
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Fees, first_fees
 from inferd.settlement.holds import Holds
 from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
+from inferd.settlement.purse import spent_on_refunds_wei
 from inferd.settlement.records import Draft
 from inferd.settlement.refunds import (
     REFUND_GAS,
@@ -21,7 +22,6 @@ from inferd.settlement.refunds import (
     count_dust,
     load_claims,
     refund_calldata,
-    spent_today_wei,
     worth_refunding,
 )
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
@@ -114,7 +114,8 @@ class Refunder:
         return _Lack.WORTH
 
     async def _terms(self, sight: Sight, fees: Fees) -> RefundTerms:
-        spent_wei = await spent_today_wei(self._pool)
+        async with self._pool.acquire() as connection:
+            spent_wei = await spent_on_refunds_wei(connection, DAY_S)
         self._status.refund_gas_wei_per_day = spent_wei
         return RefundTerms(
             price_wei=sight.next_base_fee_wei + fees.priority_fee_wei,

@@ -9,7 +9,8 @@ from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
 from inferd.settlement.runway import FundsState, Projection
-from scheduler.model import GasModel, PostingRules
+from scheduler.model import GasModel
+from scheduler.posting_model import PostingRules
 
 _GAS_PRIOR = GasModel(
     fixed_gas=45_000,
@@ -173,6 +174,11 @@ class SettlementStatus:
     """By the transactions above, as their receipts say, with the data fees of a rollup."""
     items_by_outcome: dict[str, int] = field(default_factory=dict)
     """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
+
+    @property
+    def crowded_out(self) -> int:
+        """Results that wait for room in a post, and not for a price, an account or an endpoint."""
+        return self.ready if self.waits_for_slot and self.paused_reason is None else 0
 
     def count(self, outcome: str) -> None:
         self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1

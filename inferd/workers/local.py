@@ -36,6 +36,9 @@ from inferd.workers.results import SignatureLog
 from inferd.workers.sealing import Sealing
 from scheduler.model import RequestKey
 
+_REMEMBERED = 10_000
+"""Signatures that need no check, as this object has just made them: some 3 MB."""
+
 
 class LocalWorker:
     """Computes on back ends of this process and signs what came out.
@@ -70,6 +73,8 @@ class LocalWorker:
         self._sealing = sealing
         self._address = Address(key.public_key.to_canonical_address())
         self._running = 0
+        self._made: dict[CompactSignature, ResultItem] = {}
+        """The newest signatures, and what each was put under; the oldest first."""
 
     @property
     def address(self) -> Address:
@@ -168,6 +173,8 @@ class LocalWorker:
         return self._signer.sign(group_digest(self._domain, items))
 
     def _is_mine(self, item: ResultItem, signature: CompactSignature) -> bool:
+        if self._made.get(signature) == item:
+            return True
         try:
             return recover(group_digest(self._domain, pack_items([item])), signature) == (
                 self._address
@@ -193,6 +200,10 @@ class LocalWorker:
     def _sign(self, key: RequestKey, completion: Completion, compute_ms: int) -> SignedResult:
         digest = digest_of(completion.output)
         item = ResultItem(key.id, Commitment(key.commitment), digest)
+        signature = self._signer.sign(group_digest(self._domain, pack_items([item])))
+        self._made[signature] = item
+        if len(self._made) > _REMEMBERED:
+            del self._made[next(iter(self._made))]
         return SignedResult(
             key=key,
             worker=self._address,
@@ -200,6 +211,6 @@ class LocalWorker:
             output=completion.output,
             media_type=completion.media_type,
             manifest=completion.manifest,
-            signature=self._signer.sign(group_digest(self._domain, pack_items([item]))),
+            signature=signature,
             compute_ms=compute_ms,
         )

@@ -16,7 +16,7 @@ from indexer.derive import REQUEST_KINDS, WORKER_KINDS
 from indexer.forget import count_on, count_requests, done_among, load_settled
 from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
-from indexer.types import Address, BlockRef, Hash32, Wei
+from indexer.types import DAY_S, Address, BlockRef, Hash32, Wei
 from inferd.inputs import rows as inputs_of
 from inferd.node import views
 from inferd.node.account_lines import load_lines, load_lines_of
@@ -38,7 +38,7 @@ from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.observing import Evidence, Observer, Place
 from inferd.settlement.orders import Orders
 from inferd.settlement.overview import load_overview
-from inferd.settlement.purse import Purse
+from inferd.settlement.purse import Purse, spent_on_refunds_wei
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings, SettlementStatus
 from inferd.settlement.turns import Turns
@@ -235,7 +235,8 @@ async def a_settlement_step(pool: Pool) -> None:
     assert waiting.owed == 136  # of the newest thousand, without what was refunded or is in hand
     assert await refunds.load_claims(pool, head, 50, 1)
     await refunds.count_dust(pool, head, 10**13)
-    await refunds.spent_today_wei(pool)
+    async with pool.acquire() as connection:
+        await spent_on_refunds_wei(connection, DAY_S)
     reader = IntentReader(pool, chain_id=1, sender=SENDER)
     assert await reader.live()
     await reader.other_senders()

@@ -29,6 +29,7 @@ from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
 from inferd.workers.sealing import Sealing
 from scheduler import audit, recording
+from scheduler.allowance import Limits
 from scheduler.choice import chosen
 from scheduler.model import GasModel, Reason, RequestKey, Rules
 from tests.workers.support import MODEL, Scripted, a_worker, learn_length, until
@@ -132,7 +133,7 @@ async def house(pool: Pool) -> AsyncIterator[House]:
             [model_id(MODEL)],
         )
 
-    settings = {"max_gas": 15_000_000, "max_attempts": 3}
+    settings = {"max_gas": 15_000_000, "max_attempts": 3, "unposted": 0}
     steering = Steering()
     async with pool.acquire() as connection:
         await adopt_settings(connection, chosen("balanced", "", ""))
@@ -141,9 +142,15 @@ async def house(pool: Pool) -> AsyncIterator[House]:
         return RoundInputs(
             workers=await crowd.views(connection, [Address(b"\x22" * 20)]),
             gas=GasModel(45_000, 14_000, 5_500),
-            rules=Rules(poster_bps=2_000, expected_batch=1, max_attempts=settings["max_attempts"]),
+            rules=Rules(
+                poster_bps=2_000,
+                expected_batch=1,
+                max_attempts=settings["max_attempts"],
+                limits=Limits(unposted=10),
+            ),
             now_s=time.time(),
             max_gas=settings["max_gas"],
+            unposted=settings["unposted"],
         )
 
     yield House(
@@ -205,6 +212,19 @@ async def test_another_worker_gets_what_timed_out(house: House) -> None:
     (answered,) = [worker.address for worker in house.workers if worker.address != first["worker"]]
     await until(lambda: house.dispatcher.running == 1)
     assert await house.answered_by(1) == [answered]
+
+
+async def test_nothing_is_begun_while_results_crowd_before_full_transactions(house: House) -> None:
+    await house.request(1)
+    house.settings["unposted"] = 10
+    for _ in range(2):
+        await house.rounds.round()
+    assert await house.decisions(1) == [("keep", "posting_behind")], "told once"
+    assert not house.dispatcher.running
+    house.settings["unposted"] = 9
+    await house.rounds.round()
+    await house.settle_down()
+    assert len(await house.answered_by(1)) == 1
 
 
 async def rest(house: House) -> None:

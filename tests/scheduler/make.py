@@ -25,9 +25,6 @@ from scheduler.model import (
     GasModel,
     ModelId,
     PendingRequest,
-    PostingRules,
-    PostingSnapshot,
-    ReadyResult,
     RequestKey,
     Rules,
     ServiceEstimate,
@@ -36,6 +33,7 @@ from scheduler.model import (
     WorkerId,
     WorkerView,
 )
+from scheduler.posting_model import PostingRules, PostingSnapshot, ReadyResult
 
 NOW_S = 1_700_000_000
 GWEI = 10**9

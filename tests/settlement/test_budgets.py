@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from indexer.types import HOUR_S
 from inferd.node.spending import load_budgets
 from inferd.settlement.engine import Settlement
-from inferd.settlement.purse import HOUR_S, spent_on_work_wei
+from inferd.settlement.purse import spent_on_work_wei
 from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import ScriptedRpc, answer
 from tests.settlement.world import ETHER, GWEI, World

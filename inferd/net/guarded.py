@@ -11,10 +11,12 @@ the name means a moment later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
@@ -120,7 +122,6 @@ class GuardedClient:
         self._connections = connections
         self._per_host = per_host
         self._session: aiohttp.ClientSession | None = None
-        self._resolver: _Resolver | None = None
 
     async def __aenter__(self) -> GuardedClient:
         return self
@@ -137,9 +138,6 @@ class GuardedClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
-        if self._resolver is not None:
-            self._resolver.end()
-            self._resolver = None
 
     async def get(
         self, url: str, limits: Limits, headers: Mapping[str, str] | None = None
@@ -160,16 +158,16 @@ class GuardedClient:
         """One exchange; raises an ExchangeError. The path is sent as it is written.
 
         A `repeatable` call is sent once more where a connection that was kept open turns out to be
-        closed.
+        closed; any other is sent once.
         """
         checked_url(url)
         try:
             try:
-                return await self._call(method, url, limits, headers, body)
+                return await self._call(method, url, limits, headers, body, repeatable)
             except _STALE:
                 if not repeatable:
                     raise
-                return await self._call(method, url, limits, headers, body)
+                return await self._call(method, url, limits, headers, body, repeatable)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _translated(error) from None
 
@@ -180,6 +178,7 @@ class GuardedClient:
         limits: Limits,
         headers: Mapping[str, str] | None,
         body: bytes | None,
+        repeatable: bool,
     ) -> Answer:
         session = self._opened()
         timeout = aiohttp.ClientTimeout(total=None, connect=limits.connect_s)
@@ -192,6 +191,8 @@ class GuardedClient:
                     headers={**(headers or {}), "accept-encoding": "identity"},
                     timeout=timeout,
                     allow_redirects=False,
+                    # aiohttp itself sends GET and DELETE again.
+                    middlewares=() if repeatable else (_Once(),),
                 )
         except TimeoutError:
             within_s = limits.connect_s + limits.head_s if head.expired() else limits.connect_s
@@ -210,12 +211,11 @@ class GuardedClient:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._resolver = _Resolver(self._reach)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._connections,
                     limit_per_host=self._per_host,
-                    resolver=self._resolver,
+                    resolver=_Resolver(self._reach),
                     socket_factory=self._socket,
                     keepalive_timeout=_KEPT_OPEN_S,
                     ttl_dns_cache=_LOOKED_UP_AGAIN_AFTER_S,
@@ -237,6 +237,21 @@ class GuardedClient:
         return made
 
 
+class _Once:
+    """Lets one request through: its signature is good for one."""
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if self._sent:
+            raise aiohttp.ServerDisconnectedError
+        self._sent = True
+        return await handler(request)
+
+
 class _ForbiddenAddress(OSError):
     """Passes through aiohttp as any failure to connect does."""
 
@@ -250,13 +265,13 @@ class _Resolver(AbstractResolver):
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._threads = ThreadPoolExecutor(_LOOKUPS_AT_ONCE, thread_name_prefix="lookup")
+        self._free = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads, _look_up, host, port, family)
+        await self._free.acquire()
+        found = await _beside(partial(_look_up, host, port, family), self._free.release)
         refusals = {one["host"]: self._reach.refusal(one["host"]) for one in found}
         allowed = [one for one in found if refusals[one["host"]] is None]
         if not allowed and found:
@@ -264,11 +279,38 @@ class _Resolver(AbstractResolver):
         return allowed
 
     async def close(self) -> None:
-        """aiohttp closes only resolvers that it made itself."""
-
-    def end(self) -> None:
         """Lookups that hang end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _beside(
+    call: Callable[[], list[ResolveResult]], ended: Callable[[], None]
+) -> asyncio.Future[list[ResolveResult]]:
+    """The call's outcome, from a thread that does not hold up the end of the process, as those of
+    an executor do. `ended` is called in the event loop when the thread is free, also where nobody
+    waits for it any more."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[ResolveResult]] = loop.create_future()
+
+    def tell(found: list[ResolveResult] | None, error: Exception | None) -> None:
+        ended()
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(found or [])
+
+    def work() -> None:
+        found, trouble = None, None
+        try:
+            found = call()
+        except Exception as error:
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found, trouble)
+
+    threading.Thread(target=work, name="lookup", daemon=True).start()
+    return future
 
 
 def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -142,6 +143,29 @@ async def test_of_several_addresses_only_allowed_ones_are_tried(
         assert (await client.get(f"http://both.example:{server.port}/", LIMITS)).status == 200
 
 
+async def test_a_name_server_that_hangs_holds_up_neither_others_nor_the_end(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serve(hello)
+    hung, real = threading.Event(), socket.getaddrinfo
+
+    def slow(host: str, *rest: Any) -> Any:
+        if host == "slow.example":
+            hung.wait()
+            raise OSError("too late")
+        return real(host, *rest)
+
+    monkeypatch.setattr("socket.getaddrinfo", slow)
+    async with GuardedClient(OWN_MACHINE_AND_NETWORKS) as client:
+        with pytest.raises(TooSlow, match="no connection"):
+            await client.get("http://slow.example/", Limits(1000, connect_s=0.1))
+        assert (await client.get(f"http://localhost:{server.port}/", LIMITS)).body == b"hello"
+        await asyncio.to_thread(lambda: None)  # the loop's own threads are free
+    lookups = [thread for thread in threading.enumerate() if thread.name == "lookup"]
+    assert all(thread.daemon for thread in lookups)
+    hung.set()
+
+
 async def test_redirects_are_not_followed(serve: Any, client: GuardedClient) -> None:
     target = await serve(hello)
 
@@ -277,7 +301,7 @@ async def test_a_call_on_a_connection_that_was_closed_meanwhile_is_sent_again(
     async with server:
         assert (await client.get(url, LIMITS)).body == b"ok"
         with pytest.raises(Unreachable):
-            await client.call("POST", url, LIMITS, repeatable=False)
+            await client.call("GET", url, LIMITS, repeatable=False)
         assert (await client.get(url, LIMITS)).body == b"ok"
         assert (await client.call("POST", url, LIMITS)).body == b"ok"
     assert answers == 3

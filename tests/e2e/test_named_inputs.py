@@ -16,7 +16,7 @@ from inferd.inputs.source import input_of
 from inferd.protocol.private import is_answer
 from inferd.protocol.request import InputKind, RequestParams, model_id
 from tests.e2e.test_commands import run
-from tests.harness import DEPLOYER, FEE_WEI, MODEL, POSTER, System, account
+from tests.harness import DEPLOYER, FEE_WEI, MODEL, POSTER, NodeProcess, System, account
 
 _CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 PROMPT = b"the road goes ever on"
@@ -39,35 +39,18 @@ async def shelf() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_inputs_named_by_uri_are_settled(
+async def test_inputs_that_are_elsewhere_or_private_are_settled(
     world: System, empty_database: str, shelf: str
 ) -> None:
-    node = world.start_node(
-        "node", empty_database, sections=f'[inputs]\nipfs_gateway = "{shelf}"\n'
-    )
+    gateway = f'[inputs]\nipfs_gateway = "{shelf}"\n'
+    node = world.start_node("node", empty_database, sections=gateway)
     await node.until_ready()
-    inline = (await world.ask(PROMPT.decode())).request_id
-    encoded = base64.b64encode(PROMPT).decode()
-    uris = (f"{shelf}/prompt", f"ipfs://{_CID}", f"data:;base64,{encoded}")
-    asked = [await _ask(world, uri) for uri in uris]
-    for request_id in (inline, *asked):
-        await node.until_state(request_id, "settled")
-    for request_id in asked:
-        _, result = await node.get(f"/v1/results/{request_id}")
-        assert base64.b64decode(result["output_base64"])
-        assert result["tx_hash"]
-    away = await _ask(world, f"{shelf}/nowhere")
-    await node.until_state(away, "waiting")
-    _, told = await node.get(f"/v1/requests/{away}/why")
-    assert told["reason"] == "input_awaited"
+    await _private_inputs_are_answered_in_private(world, node)
+    await _named_inputs_are_fetched(world, node, shelf)
     assert node.stop() == 0
 
 
-async def test_private_inputs_are_settled_and_answered_in_private(
-    world: System, empty_database: str
-) -> None:
-    node = world.start_node("node", empty_database)
-    await node.until_ready()
+async def _private_inputs_are_answered_in_private(world: System, node: NodeProcess) -> None:
     poster = account(POSTER).address
     secret = "nobody else is to read these words"
     ask = ("submit", "--model", MODEL, "--fee", "0.01ether", "--deadline", "10m", "--prompt", "-")
@@ -104,7 +87,23 @@ async def test_private_inputs_are_settled_and_answered_in_private(
     )
     assert code == ExitCode.CONFIGURATION
     assert "nothing was sent" in err
-    assert node.stop() == 0
+
+
+async def _named_inputs_are_fetched(world: System, node: NodeProcess, shelf: str) -> None:
+    inline = (await world.ask(PROMPT.decode())).request_id
+    encoded = base64.b64encode(PROMPT).decode()
+    uris = (f"{shelf}/prompt", f"ipfs://{_CID}", f"data:;base64,{encoded}")
+    asked = [await _ask(world, uri) for uri in uris]
+    for request_id in (inline, *asked):
+        await node.until_state(request_id, "settled")
+    for request_id in asked:
+        _, result = await node.get(f"/v1/results/{request_id}")
+        assert base64.b64decode(result["output_base64"])
+        assert result["tx_hash"]
+    away = await _ask(world, f"{shelf}/nowhere")
+    await node.until_state(away, "waiting")
+    _, told = await node.get(f"/v1/requests/{away}/why")
+    assert told["reason"] == "input_awaited"
 
 
 async def _ask(world: System, uri: str) -> int:

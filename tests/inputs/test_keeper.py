@@ -103,7 +103,7 @@ async def keeping(house: House, *, max_tries: int = 6) -> AsyncIterator[Kept]:
                 raise task.exception() or AssertionError("a task has ended")
 
 
-async def eventually(condition: Callable[[], object], timeout_s: float = 30) -> None:
+async def eventually(condition: Callable[[], object], timeout_s: float = 90) -> None:
     async with asyncio.timeout(timeout_s):
         while True:
             held = condition()

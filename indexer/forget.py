@@ -17,9 +17,7 @@ _HORIZON: Final = """
 """No block up to it can be reorganised away, and each was compared with the chain once more."""
 
 _CALLBACK: Final = 2
-_SELECT_SETTLED: Final = f"""
-    SELECT r.id, r.commitment, r.settled_block, r.status::text AS status,
-           settling.timestamp_s < $1 AS old,
+_DONE: Final = f"""
            NOT (r.status = 'fulfilled' AND r.delivery = {_CALLBACK}
                 AND r.callback_delivered_block IS NULL)
            AND NOT EXISTS (SELECT FROM chain.log
@@ -28,7 +26,10 @@ _SELECT_SETTLED: Final = f"""
                             WHERE request_id = r.id AND kind = 'PaymentHeld')
                 OR EXISTS (SELECT FROM chain.log WHERE request_id = r.id
                            AND kind IN ('PaymentReleased', 'DisputeRuled', 'DisputeLapsed')))
-           AS done
+"""  # noqa: S608 - a constant
+_SELECT_SETTLED: Final = f"""
+    SELECT r.id, r.commitment, r.settled_block, r.status::text AS status,
+           settling.timestamp_s < $1 AS old, {_DONE} AS done
     FROM ({_HORIZON}) horizon
     CROSS JOIN LATERAL (SELECT * FROM chain.request
                         WHERE settled_block <= horizon.block_number
@@ -37,6 +38,12 @@ _SELECT_SETTLED: Final = f"""
     CROSS JOIN LATERAL (SELECT max(timestamp_s) AS timestamp_s FROM chain.log
                         WHERE request_id = r.id AND block_number = r.settled_block) settling
     ORDER BY r.settled_block, r.id
+"""  # noqa: S608 - constants
+_SELECT_DONE: Final = f"""
+    SELECT r.id, r.commitment FROM ({_HORIZON}) horizon
+    CROSS JOIN unnest($1::bigint[], $2::bytea[]) AS one (id, commitment)
+    JOIN chain.request r ON r.id = one.id AND r.commitment = one.commitment
+    WHERE r.settled_block <= horizon.block_number AND {_DONE}
 """  # noqa: S608 - constants
 _DELETE_LOGS: Final = "DELETE FROM chain.log WHERE request_id = ANY($1::bigint[])"
 _INSERT_FORGOTTEN: Final = (
@@ -98,6 +105,17 @@ async def load_settled(
     place = (-1, -1) if after is None else (after.settled_block, after.id)
     rows = await connection.fetch(_SELECT_SETTLED, settled_before_s, *place, limit)
     return [SettledRequest(**dict(row)) for row in rows]
+
+
+async def done_among(
+    connection: Connection, requests: Sequence[tuple[int, bytes]]
+) -> list[tuple[int, bytes]]:
+    """Those of the requests, by id and commitment, that are settled for good and that nobody waits
+    for."""
+    rows = await connection.fetch(
+        _SELECT_DONE, [one for one, _ in requests], [commitment for _, commitment in requests]
+    )
+    return [(row["id"], row["commitment"]) for row in rows]
 
 
 async def lock_chain(connection: Connection) -> None:

@@ -16,6 +16,8 @@ ZERO_HASH = Hash32(bytes(32))
 
 
 WEI_PER_GWEI = 10**9
+HOUR_S = 3_600
+DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Which requests take part in a round, and why the others do not.
 
-The checks run from "never, whatever happens" to "not at this gas price": unsupported, bad input,
-expired, model unknown, memory, attempts, deadline, gas. The first that fails is recorded.
+The checks run from "never, whatever happens" to "not at this gas price" and "not yet": unsupported,
+bad input, lost input, expired, model unknown, memory, attempts, deadline, gas, awaited input. The
+first that fails is recorded; so an input is fetched for what would be served, and nothing else.
 
 Deadlines are chain time (`Moment.clock_s`); expired is what the block's own time has passed.
 """
@@ -17,7 +18,13 @@ from scheduler.cells import MEMORY_TOO_LARGE, MODEL_UNKNOWN, Cells
 from scheduler.cover import EDGE, Cover, poster_share_wei
 from scheduler.kinds import Floats, Ints
 from scheduler.model import Moment, PendingRequest, Reason
-from scheduler.pending import BAD_INPUT, UNSUPPORTED, PendingTable
+from scheduler.pending import (
+    BAD_INPUT,
+    INPUT_AWAITED,
+    INPUT_LOST,
+    UNSUPPORTED,
+    PendingTable,
+)
 
 REASONS: tuple[Reason, ...] = tuple(Reason)
 CODES: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
@@ -89,12 +96,14 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
     reason = np.full(len(slots), _ADMITTED, np.uint8)
     closed = table.closed[slots]
     for fails, why in (
+        (closed == INPUT_AWAITED, Reason.INPUT_AWAITED),
         (~pays_any & ~owned_only, Reason.GAS_TOO_DEAR_NOW),
         (p90_ms > budget_ms, Reason.DEADLINE_INFEASIBLE),
         (table.attempts[slots] >= rules.max_attempts, Reason.ATTEMPTS_EXHAUSTED),
         (cell == MEMORY_TOO_LARGE, Reason.MEMORY_TOO_LARGE),
         (cell == MODEL_UNKNOWN, Reason.MODEL_UNKNOWN),
         (moment.block.timestamp_s > deadline_s, Reason.EXPIRED),
+        (closed == INPUT_LOST, Reason.INPUT_UNAVAILABLE),
         (closed == BAD_INPUT, Reason.BAD_INPUT),
         (closed == UNSUPPORTED, Reason.UNSUPPORTED),
     ):

@@ -40,6 +40,8 @@ class Limits:
     fair_quantum_tokens: float = 0.0
     """What a tenant of weight 1 takes in its turn; 0 = the policy's order alone."""
     probation: Probation = Probation()
+    unposted: int = 0
+    """Results that wait for room in a post from which on nothing is assigned; 0 = no limit."""
 
     @property
     def of_tenants(self) -> bool:
@@ -93,6 +95,8 @@ class Taken:
     uses: Mapping[bytes, Use] = field(default_factory=dict)
     """By the tenant's address; whoever is not there has taken nothing."""
     budgets: tuple[Budget, ...] = ()
+    unposted: int = 0
+    """Results that wait for room in a post."""
 
 
 NO_LIMITS = Limits()

@@ -56,6 +56,11 @@ class Assignments:
     """Whether all was decided at once, by minimum-cost flow."""
 
 
+NOTHING_GIVEN = Assignments(
+    np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+)
+
+
 class Assigner:
     """The assignments of one round."""
 

@@ -32,14 +32,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
-from scheduler.model import (
-    PostingDecision,
-    PostingSnapshot,
-    PostReason,
-    ReadyResult,
-    WorkerId,
-)
+from scheduler.model import WorkerId
 from scheduler.packing import Packing
+from scheduler.posting_model import PostingDecision, PostingSnapshot, PostReason, ReadyResult
 from scheduler.words import count, eth
 from scheduler.worth import Worth, weigh
 

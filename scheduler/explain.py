@@ -108,6 +108,13 @@ def _budget_spent(of: Numbers) -> str:
     )
 
 
+def _posting_behind(of: Numbers) -> str:
+    return (
+        f"{_number(of.used)} results wait for room in a post; from {_number(of.limit)} on, no "
+        f"request is begun."
+    )
+
+
 _WORDS: dict[Reason, Callable[[Numbers], str]] = {
     Reason.NO_FREE_SLOT: _no_free_slot,
     Reason.NO_AVAILABLE_WORKER: _no_available_worker,
@@ -116,6 +123,7 @@ _WORDS: dict[Reason, Callable[[Numbers], str]] = {
     Reason.TENANT_RATE: _tenant_rate,
     Reason.PROBATION_CAP: _probation_cap,
     Reason.BUDGET_SPENT: _budget_spent,
+    Reason.POSTING_BEHIND: _posting_behind,
     Reason.EXPIRED: _expired,
     Reason.DEADLINE_INFEASIBLE: _infeasible,
     Reason.MODEL_UNKNOWN: lambda of: (
@@ -130,6 +138,10 @@ _WORDS: dict[Reason, Callable[[Numbers], str]] = {
     Reason.ATTEMPTS_EXHAUSTED: lambda of: (
         f"It was tried {_count(of.attempts, 'time')} without a result; "
         f"the limit is {_number(of.max_attempts)}."
+    ),
+    Reason.INPUT_AWAITED: lambda of: "Its input is at a URI, from which it is being fetched.",
+    Reason.INPUT_UNAVAILABLE: lambda of: (
+        f"The input that its URI names cannot be had: {of.detail or '?'}."
     ),
     Reason.BAD_INPUT: lambda of: f"A worker could not read its input: {of.detail or '?'}.",
 }

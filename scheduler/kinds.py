@@ -15,7 +15,7 @@ giants then make the mean), so s is capped there: more spread never promises an 
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, exp, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,16 @@ def kind_codes(model: Ints, tokens_mean: Floats, tokens_sigma: Floats) -> Ints:
     return codes
 
 
+def size_class(tokens_mean: float, tokens_sigma: float) -> tuple[float, float]:
+    """Output tokens and their spread of the class of one prediction, as `kind_codes` has it."""
+    tokens = 0
+    if tokens_mean > 0.0:
+        octaves = PER_OCTAVE * float(np.log2(max(tokens_mean, 1.0)))
+        tokens = ceil(min(octaves, _MAX_TOKENS_CLASS)) + 1
+    sigma = ceil(min(max(PER_SIGMA * tokens_sigma, 0.0), _MAX_SIGMA_CLASS))
+    return _TOKENS[tokens], sigma / PER_SIGMA
+
+
 def model_of(kinds: Ints) -> Ints:
     """The model's index."""
     models: Ints = kinds // _SIZE_CODES
@@ -66,6 +76,9 @@ def tokens_of(kinds: Ints) -> Floats:
     tokens: Floats = np.exp2((classes - 1) / PER_OCTAVE)
     tokens[classes == 0] = 0.0
     return tokens
+
+
+_TOKENS: list[float] = tokens_of(np.arange(_MAX_TOKENS_CLASS + 2) * _SIGMA_CODES).tolist()
 
 
 def sigma_class_of(kinds: Ints) -> Ints:
@@ -83,6 +96,12 @@ def p90_factors(sigma_worker: Floats, sigma_tokens: float) -> Floats:
     factors: Floats = np.exp(Z90 * s - s * s / 2.0)
     np.round(factors, 9, out=factors)
     return factors
+
+
+def p90_factor(sigma_worker: float, sigma_tokens: float) -> float:
+    """`p90_factors` of one."""
+    s = min(sqrt(sigma_worker * sigma_worker + sigma_tokens * sigma_tokens), Z90)
+    return round(exp(Z90 * s - s * s / 2.0), 9)
 
 
 def mean_ms(base_ms: Floats, per_token_ms: Floats, tokens: Floats | float) -> Floats:

@@ -42,6 +42,8 @@ class Limited:
         self.used: Floats = np.full(len(self._tenant), -1.0)
         self.limit: Floats = np.full(len(self._tenant), -1.0)
         self.gate: Gate | None = None
+        self.holds_all = 0 < limits.unposted <= taken.unposted
+        """Whether so many results wait to be posted that nothing more is to be computed."""
         if not (limits.of_tenants or limits.fair_quantum_tokens or taken.budgets):
             return
         slots = admission.slots[self._admitted]
@@ -86,6 +88,11 @@ class Limited:
     def keep(self, assigner: Assigner, reasons: NDArray[np.uint8], given: Assignments) -> None:
         """Takes the reasons of the round, and puts those of the limits in."""
         self.reasons = reasons
+        if self.holds_all:
+            rows = np.flatnonzero(reasons[self._admitted] == CODES[Reason.NO_FREE_SLOT])
+            reasons[self._admitted[rows]] = CODES[Reason.POSTING_BEHIND]
+            self.used[rows], self.limit[rows] = self._taken.unposted, self._limits.unposted
+            return
         if self.gate is not None:
             kept = np.flatnonzero(self.gate.reason)
             reasons[self._admitted[kept]] = self.gate.reason[kept]

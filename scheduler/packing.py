@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from scheduler.model import (
-    NO_DATA_FEE,
-    DataFee,
-    DeliveryKind,
-    GasModel,
-    ReadyResult,
-    RequestKey,
-    WorkerId,
-)
+from scheduler.model import NO_DATA_FEE, DataFee, DeliveryKind, GasModel, RequestKey, WorkerId
+from scheduler.posting_model import ReadyResult
 
 
 class Sorted(NamedTuple):

@@ -19,7 +19,7 @@ from scheduler.quota import cost_tokens
 _KEEP_NAMES = 4096
 """Names of models and tenants that no request has are forgotten beyond this many."""
 
-OPEN, UNSUPPORTED, BAD_INPUT = 0, 1, 2
+OPEN, UNSUPPORTED, BAD_INPUT, INPUT_LOST, INPUT_AWAITED = range(5)
 
 DELIVERIES: tuple[DeliveryKind, ...] = tuple(DeliveryKind)
 """By the code that columns have for them."""
@@ -219,7 +219,11 @@ def _cost_tokens(request: PendingRequest) -> int:
 def _closed(request: PendingRequest) -> int:
     if request.unsupported is not None:
         return UNSUPPORTED
-    return OPEN if request.bad_input is None else BAD_INPUT
+    if request.bad_input is not None:
+        return BAD_INPUT
+    if request.input_lost is not None:
+        return INPUT_LOST
+    return INPUT_AWAITED if request.input_awaited else OPEN
 
 
 def _twice(keys: Sequence[tuple[int, bytes]]) -> int:

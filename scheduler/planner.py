@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler import flow
 from scheduler.admission import CODES, Admission, admit
-from scheduler.assignment import Assigner, Assignments
+from scheduler.assignment import NOTHING_GIVEN, Assigner, Assignments
 from scheduler.cells import Cells
 from scheduler.cover import Cover
 from scheduler.decision import Plan
@@ -49,6 +49,8 @@ KEPT = (
     Reason.TENANT_RATE,
     Reason.PROBATION_CAP,
     Reason.BUDGET_SPENT,
+    Reason.INPUT_AWAITED,
+    Reason.POSTING_BEHIND,
 )
 """Reasons for which a request stays pending; ASSIGNED aside, all others are for good."""
 _IS_KEPT: NDArray[np.bool_] = np.isin(np.arange(len(CODES)), [CODES[reason] for reason in KEPT])
@@ -131,7 +133,11 @@ class Planner:
             gate=limited.gate,
             caps=caps_of(workers, moment.rules.limits.probation),
         )
-        given = assigner.run(limited.order(keys), moment.rules.flow_arcs)
+        given = (
+            NOTHING_GIVEN
+            if limited.holds_all
+            else assigner.run(limited.order(keys), moment.rules.flow_arcs)
+        )
         limited.keep(assigner, self._reasons(admission, admission.admitted, given), given)
         return self._plan(moment, policy, cover, admission, scores, given, limited)
 

@@ -17,9 +17,10 @@ the log-normal law that has this mean and the law's 90 % quantile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import erfc, exp, log, sqrt
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ _PRIOR_WEIGHT = 1.0
 
 EDGES: Floats = 2.0 ** (np.arange(BINS) / BINS_PER_OCTAVE)
 """The upper end of each bin, tokens; a bin holds its upper end."""
+_EDGES: list[float] = EDGES.tolist()
 _MIDDLES: Floats = np.concatenate(([1.0], (EDGES[:-1] + EDGES[1:]) / 2.0))
 
 
@@ -74,35 +76,51 @@ class LengthHistory:
 class LengthLaw:
     """The law of lengths without a limit."""
 
-    def __init__(self, survival: Floats, log_factor: float) -> None:
-        """`survival[i]` is the probability of more than `EDGES[i]` tokens."""
+    def __init__(self, survival: Floats, log_factor: float, weight: float) -> None:
+        """`survival[i]` is the probability of more than `EDGES[i]` tokens; `weight` is how many
+        observations it counts as in a law that leans on it."""
         self._survival = survival
         self._factor = calibration.factor(log_factor)
+        self._weight = weight
+
+    def leaning(self, history: LengthHistory) -> LengthLaw:
+        """The law of that history where it leans on this one."""
+        at_risk = (history.ended + history.cut)[::-1].cumsum()[::-1]
+        risk = at_risk + self._weight * self._before
+        ends = history.ended + self._weight * self._mass
+        hazard = np.divide(ends, risk, out=np.ones(BINS), where=risk > 0.0)
+        survival: Floats = np.maximum(1.0 - hazard, 0.0).cumprod()
+        return LengthLaw(survival, history.log_factor, PARENT_WEIGHT)
+
+    @cached_property
+    def _before(self) -> Floats:
+        """Of what reaches each bin."""
+        before = np.empty(BINS)
+        before[0], before[1:] = 1.0, self._survival[:-1]
+        return before
 
     @cached_property
     def _mass(self) -> Floats:
-        return _mass(self._survival)
-
-    @cached_property
-    def _sums(self) -> Floats:
-        return np.concatenate(([0.0], np.cumsum(self._mass * _MIDDLES)))
+        mass: Floats = self._before - self._survival
+        return mass
 
     @cached_property
     def p90_tokens(self) -> float:
         """The 90 % quantile as it is calibrated, without a limit."""
-        below = 1.0 - self._survival
-        at = int(np.searchsorted(below, calibration.LEVEL))
+        # The first bin at whose end no more are left, in a row that never rises.
+        at = int((-self._survival).searchsorted(calibration.LEVEL - 1.0))
         if at >= BINS:
             return float(EDGES[-1]) * self._factor
         if at == 0:
             return self._factor
-        share = (calibration.LEVEL - below[at - 1]) / (below[at] - below[at - 1])
-        start, end = float(EDGES[at - 1]), float(EDGES[at])
-        return (start + float(share) * (end - start)) * self._factor
+        before, after = float(self._survival[at - 1]), float(self._survival[at])
+        share = (before - (1.0 - calibration.LEVEL)) / (before - after)
+        start, end = _EDGES[at - 1], _EDGES[at]
+        return (start + share * (end - start)) * self._factor
 
     def predict(self, max_tokens: int) -> TokensPrediction:
         """For a request with this limit; 0 is no limit."""
-        limit = float(max_tokens) if max_tokens > 0 else float(EDGES[-1])
+        limit = float(max_tokens) if max_tokens > 0 else _EDGES[-1]
         mean = min(max(self._restricted_mean(limit), 1.0), limit)
         p90 = min(max(self.p90_tokens, 1.0), limit)
         # p90 / mean = exp(z s - s^2 / 2) is largest at s = z.
@@ -112,15 +130,14 @@ class LengthLaw:
 
     def _restricted_mean(self, limit: float) -> float:
         at = bin_of(limit)
+        whole = self._mass[:at] @ _MIDDLES[:at]
         partial = self._mass[at] * min(float(_MIDDLES[at]), limit)
-        return float(self._sums[at] + partial + self._survival[at] * limit)
+        return float(whole + partial + self._survival[at] * limit)
 
 
 def bin_of(tokens: float) -> int:
     """The bin that holds so many tokens."""
-    if tokens <= 1.0:
-        return 0
-    return min(int(np.searchsorted(EDGES, tokens)), BINS - 1)
+    return min(bisect_left(_EDGES, tokens), BINS - 1)
 
 
 def observed(
@@ -147,33 +164,18 @@ def observed(
     return LengthHistory(ended, cut, log_factor)
 
 
-def law(histories: Sequence[LengthHistory]) -> LengthLaw:
+def law(histories: Iterable[LengthHistory]) -> LengthLaw:
     """The law of the last of them, each leaning on the one before: model, then requester."""
-    survival, weight, log_factor = _PRIOR_SURVIVAL, _PRIOR_WEIGHT, 0.0
-    for history in histories:
-        survival = _leaning(history, survival, weight)
-        weight, log_factor = PARENT_WEIGHT, history.log_factor
-    return LengthLaw(survival, log_factor)
-
-
-def _leaning(history: LengthHistory, parent: Floats, weight: float) -> Floats:
-    at_risk = np.cumsum((history.ended + history.cut)[::-1])[::-1]
-    before = np.concatenate(([1.0], parent[:-1]))
-    risk = at_risk + weight * before
-    ends = history.ended + weight * _mass(parent)
-    hazard = np.divide(ends, risk, out=np.ones(BINS), where=risk > 0.0)
-    survival: Floats = np.cumprod(1.0 - np.clip(hazard, 0.0, 1.0), dtype=np.float64)
-    return survival
-
-
-def _mass(survival: Floats) -> Floats:
-    return np.concatenate(([1.0], survival[:-1])) - survival
+    return reduce(LengthLaw.leaning, histories, PRIOR)
 
 
 def _normal_above(z: float) -> float:
     return erfc(z / sqrt(2.0)) / 2.0
 
 
-_PRIOR_SURVIVAL: Floats = np.array(
-    [_normal_above(log(edge / _PRIOR_MEDIAN_TOKENS) / _PRIOR_SIGMA) for edge in EDGES.tolist()]
+PRIOR = LengthLaw(
+    np.array([_normal_above(log(edge / _PRIOR_MEDIAN_TOKENS) / _PRIOR_SIGMA) for edge in _EDGES]),
+    log_factor=0.0,
+    weight=_PRIOR_WEIGHT,
 )
+"""What is assumed of any model."""

@@ -1,14 +1,12 @@
 """What a round makes of a prediction: its size class, and p90s on a worker, for one request.
 
-The same functions as the round's columns go through (`scheduler.kinds`), so that what is calibrated
-is what decides.
+In plain numbers what rounds make of whole columns (`scheduler.kinds`). Tests hold the two against
+each other, so that what is calibrated is what decides.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import numpy as np
 
 from scheduler import kinds
 from scheduler.model import ServiceEstimate
@@ -23,24 +21,17 @@ class Size(NamedTuple):
     @property
     def p90_tokens(self) -> float:
         """What nine of ten outputs are not longer than."""
-        (factor,) = kinds.p90_factors(np.zeros(1), self.sigma)
-        return self.tokens * float(factor)
+        return self.tokens * kinds.p90_factor(0.0, self.sigma)
 
 
 def size_of(tokens_mean: float, tokens_sigma: float) -> Size:
     """The class of a prediction."""
-    codes = kinds.kind_codes(
-        np.zeros(1, np.int64), np.array([tokens_mean]), np.array([tokens_sigma])
-    )
-    (tokens,), (sigma_class,) = kinds.tokens_of(codes), kinds.sigma_class_of(codes)
-    return Size(float(tokens), float(sigma_class) / kinds.PER_SIGMA)
+    return Size(*kinds.size_class(tokens_mean, tokens_sigma))
 
 
 def p90_ms(estimate: ServiceEstimate, size: Size) -> float:
     """The time that nine of ten requests of that size stay under, the model being loaded."""
-    mean = kinds.mean_ms(
-        np.array([estimate.base_ms]), np.array([estimate.per_token_ms]), size.tokens
-    )
-    factors = kinds.p90_factors(np.array([estimate.sigma]), size.sigma) * estimate.p90_factor
-    (p90,) = kinds.p90_ms(mean, factors)
-    return float(p90)
+    mean = estimate.base_ms + estimate.per_token_ms * size.tokens
+    mean = min(max(mean, kinds.MIN_SERVICE_MS), kinds.MAX_SERVICE_MS)
+    p90 = mean * kinds.p90_factor(estimate.sigma, size.sigma) * estimate.p90_factor
+    return min(max(p90, kinds.MIN_SERVICE_MS), kinds.MAX_SERVICE_MS)

@@ -25,6 +25,7 @@ _LIMITS = (
     Reason.TENANT_RATE,
     Reason.PROBATION_CAP,
     Reason.BUDGET_SPENT,
+    Reason.POSTING_BEHIND,
 )
 _SERVED = (Reason.ASSIGNED, *_WAITING)
 _PAID = (Reason.ASSIGNED, Reason.GAS_TOO_DEAR_NOW)
@@ -55,7 +56,12 @@ USES: dict[str, tuple[Reason, ...]] = {
     "largest_memory_mb": (Reason.MEMORY_TOO_LARGE,),
     "limit": _LIMITS,
     "used": _LIMITS,
-    "detail": (Reason.MODEL_UNKNOWN, Reason.UNSUPPORTED, Reason.BAD_INPUT),
+    "detail": (
+        Reason.MODEL_UNKNOWN,
+        Reason.UNSUPPORTED,
+        Reason.BAD_INPUT,
+        Reason.INPUT_UNAVAILABLE,
+    ),
 }
 """Which number plays a part in which reason."""
 _USED_BY: dict[str, NDArray[np.bool_]] = {
@@ -270,9 +276,8 @@ def _sparse(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
 
 
 def _detail(request: PendingRequest) -> str:
-    if request.unsupported is not None:
-        return request.unsupported
-    return "0x" + request.model.hex() if request.bad_input is None else request.bad_input
+    said = (request.unsupported, request.bad_input, request.input_lost)
+    return next((words for words in said if words is not None), "0x" + request.model.hex())
 
 
 _OF_REQUEST: dict[str, Callable[[PendingRequest], Any]] = {

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.gas import expected_base_fee
-from scheduler.model import PostingSnapshot, ReadyResult
+from scheduler.posting_model import PostingSnapshot, ReadyResult
 from scheduler.stopping import usual_base_fee_wei, waiting_saves_wei
 
 

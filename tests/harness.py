@@ -100,6 +100,7 @@ class System:
         database_url: str,
         *,
         poster: str = f"{{ dev_account = {POSTER} }}",
+        posters: tuple[int, ...] = (),
         models: tuple[tuple[str, str], ...] = ((MODEL, "markov"), (MODEL, "markov")),
         workers: tuple[int, ...] = WORKERS,
         owner: int = OWNER,
@@ -107,12 +108,13 @@ class System:
         extra: str = "",
         sections: str = "",
     ) -> str:
+        several = ", ".join(f"{{ dev_account = {index} }}" for index in posters)
         lines = [
             f'rpc_urls = ["{self.rpc_url}"]',
             f'deployment_file = "{self.folder}/deployment.json"',
             f'data_dir = "{data_dir}"',
             f'database_url = "{database_url}"',
-            f"poster = {poster}",
+            f"posters = [{several}]" if posters else f"poster = {poster}",
             extra,
             "[api]",
             "port = 0",

@@ -1,6 +1,6 @@
 """Where a key comes from, and the account it opens.
 
-At a remote signer it is opened by nobody here: inferd.settlement.remote_signer asks for signatures.
+At a remote signer it is opened by nobody here: inferd.chain.signers has who signs for it.
 
 A raw key is taken on development chains only; the chain's own public accounts likewise.
 """
@@ -50,8 +50,8 @@ class KeySource(BaseModel):
     dev_account: int | None = Field(None, ge=0)
     """Index of one of anvil.toml's accounts, on development chains."""
     remote_signer_url: SecretStr | None = None
-    """An http:// or https:// endpoint that answers `eth_signTransaction`, as web3signer does. For
-    the poster only."""
+    """An http:// or https:// endpoint that answers `eth_signTransaction`, as web3signer does.
+    Not for a worker's `key`, which signs results."""
     address: str | None = None
     """The account that the remote signer signs for."""
     signer_certificate: Path | None = None
@@ -93,7 +93,7 @@ def open_account(source: KeySource, chain_id: int, *, use: str) -> LocalAccount:
     if source.remote_signer_url is not None:
         raise BadKey(
             f"the {use} key is at a remote signer, and this needs it in its own process",
-            help_text="only the daemon's posts can be signed elsewhere: name a `keystore` for this",
+            help_text="only transactions can be signed elsewhere: name a `keystore` for this",
         )
     if source.keystore is not None and source.password_file is not None:
         return _from_keystore(source.keystore, source.password_file, use)

@@ -11,13 +11,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from eth_utils.address import to_canonical_address, to_checksum_address
+from eth_utils.address import to_checksum_address
 
 from indexer.errors import OperatorError, RpcUnreachable, TemporaryError
 from indexer.rpc import Receipt, Rpc, RpcError
 from indexer.rpc.market import suggested_tip
 from indexer.rpc.refusals import SendError, classify
 from indexer.types import WEI_PER_GWEI, Address, Hash32, Wei
+from inferd.chain.signers import TransactionSigner, signer_of
 from inferd.protocol.fee_fields import fee_fields
 from inferd.protocol.reverts import decode_revert, revert_advice
 
@@ -54,7 +55,7 @@ class Sender:
     """A key with the chain it sends to. Sends at the same time get nonces one after another."""
 
     rpc: Rpc
-    account: LocalAccount
+    key: LocalAccount | TransactionSigner
     chain_id: int
     _nonce: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
     _under_way: set[int] = field(default_factory=set, repr=False, compare=False)
@@ -63,7 +64,7 @@ class Sender:
 
     @property
     def address(self) -> Address:
-        return Address(to_canonical_address(self.account.address))
+        return signer_of(self.key).address
 
     async def send(
         self,
@@ -75,14 +76,15 @@ class Sender:
     ) -> Receipt:
         """Signs, sends and waits for the receipt; `to=None` creates a contract.
 
-        Raises TransactionRefused, InsufficientFunds, TransactionPending, RpcUnreachable.
+        Raises TransactionRefused, InsufficientFunds, TransactionPending, SignerTrouble,
+        RpcUnreachable.
         """
         end_s = time.monotonic() + timeout_s
         async with self._nonce:
             transaction = await self._fill(to, data, value_wei)
-            signed = self.account.sign_transaction(transaction)
-            tx_hash, raw = Hash32(bytes(signed.hash)), bytes(signed.raw_transaction)
-            await self._until_taken(tx_hash, raw, end_s)
+            signed = await signer_of(self.key).sign(transaction)
+            tx_hash = signed.hash
+            await self._until_taken(tx_hash, signed.raw, end_s)
             self._under_way.add(transaction["nonce"])
         try:
             receipt = await self._until_mined(tx_hash, end_s)
@@ -155,7 +157,7 @@ class Sender:
         balance_wei = await self.rpc.balance(self.address)
         if balance_wei < value_wei + gas_limit * max_fee_wei:
             raise InsufficientFunds(
-                f"{self.account.address} holds {balance_wei} wei, and this needs"
+                f"{to_checksum_address(self.address)} holds {balance_wei} wei, and this needs"
                 f" {value_wei + gas_limit * max_fee_wei}",
                 help_text="fund the account, or lower the fee",
             )

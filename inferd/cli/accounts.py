@@ -19,7 +19,8 @@ AccountOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Whose key sends it: requester, poster, deployer, or a worker's name (its owner).",
+        help="Whose key sends it: requester, poster (poster-2, ...), deployer, or a worker's name"
+        " (its owner).",
     ),
 ]
 
@@ -29,7 +30,7 @@ def account_source(session: Session, name: str) -> KeySource:
     settings = session.settings
     known = {
         "requester": settings.requester,
-        "poster": settings.poster,
+        **settings.named_posters,
         "deployer": settings.deployer,
     }
     if name in known:
@@ -47,6 +48,6 @@ def send_as(session: Session, account: str, act: Callable[[Sender, Contracts], A
     async def work() -> T:
         source = account_source(session, account)
         async with deployed_chain(session) as chain:
-            return await act(chain.sender(source, use=account), chain.contracts)
+            return await act(await chain.sender(source, use=account), chain.contracts)
 
     return run_async(work())

@@ -32,6 +32,7 @@ from inferd.cli import (
     watch,
     withdraw,
     worker,
+    workers,
 )
 from inferd.cli.output import show
 from inferd.cli.session import Session
@@ -86,6 +87,7 @@ for commands in (
     key,
     contracts,
     worker,
+    workers,
     daemon,
     ask,
     audit,

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
 
 import typer
 
 from indexer.errors import OperatorError, RpcUnreachable
-from indexer.types import Wei
+from indexer.types import Address, Wei
 from inferd.chain.amounts import Deadline, parse_duration_s, parse_fee_wei
 from inferd.chain.requester import Submitted, submit
+from inferd.cli.addresses import parse_address
 from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
-from inferd.cli.result import Answer, fetch_answer, show_answer
+from inferd.cli.private import sealed_prompt
+from inferd.cli.result import Answer, fetch_answer, opened_answer, show_answer
 from inferd.cli.session import (
     DeployedChain,
     JsonOption,
@@ -26,7 +29,8 @@ from inferd.cli.session import (
     session_of,
 )
 from inferd.cli.waiting import wait_until_settled
-from inferd.protocol.request import Delivery, RequestParams, model_id
+from inferd.inputs.source import input_of
+from inferd.protocol.request import Delivery, InputKind, RequestParams, model_id
 from inferd.protocol.terms import MAX_QUORUM
 
 _UINT32_MAX = 2**32 - 1
@@ -63,6 +67,11 @@ class Question:
     batchable: bool
     quorum: int
     delivery: Delivery
+    uri: str
+    """Where the prompt is, if it is not to be on chain."""
+    private: bool
+    operator: Address | None
+    """Who must vouch for the key that a private prompt is encrypted to; None = any poster."""
 
 
 class DeliveryName(StrEnum):
@@ -108,6 +117,20 @@ def submit_command(
             min=1, max=MAX_QUORUM, metavar="N", help="How many workers must give the same answer."
         ),
     ] = 1,
+    uri: Annotated[
+        str,
+        typer.Option(
+            metavar="URI",
+            help="Where the node finds the prompt (https, ipfs, data): only its hash is on chain.",
+        ),
+    ] = "",
+    private: Annotated[
+        bool, typer.Option("--private", help="Encrypt the prompt to the node, and the answer back.")
+    ] = False,
+    operator: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="With --private: the poster that must vouch for it."),
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the answer, check it and print it.")
     ] = False,
@@ -138,6 +161,9 @@ def submit_command(
         batchable=batchable,
         quorum=quorum,
         delivery=_delivery(delivery),
+        uri=_uri(uri, private=private),
+        private=private,
+        operator=parse_address(operator) if operator else None,
     )
     timeout_s = parse_duration_s(timeout)
     session = session_of(context)
@@ -181,13 +207,14 @@ async def _ask_and_wait(
             note(line)
         async with NodeClient(session.settings.node_url) as client:
             await wait_until_settled(client, submitted.request_id, timeout_s)
-            return await fetch_answer(client, chain, submitted.request_id)
+            answer = await fetch_answer(client, chain, submitted.request_id)
+    return opened_answer(session, chain, answer)
 
 
 async def _submit(
     session: Session, chain: DeployedChain, question: Question
 ) -> tuple[Submitted, int]:
-    sender = chain.sender(session.settings.requester, use="requester")
+    sender = await chain.sender(session.settings.requester, use="requester")
     head = await chain.rpc.header("latest")
     if head is None:
         raise RpcUnreachable(
@@ -199,12 +226,29 @@ async def _submit(
         max_tokens=question.max_tokens,
         deadline_s=deadline_s,
         memory_mb=question.memory_mb,
-        input=question.prompt,
+        input=await _input(session, chain, question),
         batchable=question.batchable,
         quorum=question.quorum,
         delivery=question.delivery,
+        input_kind=InputKind.URI if question.uri else InputKind.INLINE,
     )
     return await submit(sender, chain.contracts, params, question.fee_wei), deadline_s
+
+
+async def _input(session: Session, chain: DeployedChain, question: Question) -> bytes:
+    if question.uri:
+        return input_of(question.prompt, question.uri)
+    if not question.private:
+        return question.prompt
+    async with NodeClient(session.settings.node_url) as client:
+        return await sealed_prompt(
+            client,
+            chain.contracts,
+            session.settings.requester,
+            question.prompt,
+            model_id(question.model),
+            question.operator,
+        )
 
 
 async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: str) -> None:
@@ -223,6 +267,20 @@ async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: s
             f"no worker of the node at {client.shown} serves the model {model!r}",
             help_text=f"choose of {', '.join(served) or 'none'}, or submit with --anyway",
         )
+
+
+def _uri(uri: str, *, private: bool) -> str:
+    if uri and private:
+        raise BadPrompt(
+            "a prompt at a URI cannot be encrypted by this command",
+            help_text="leave out --uri: a private prompt goes on chain, encrypted",
+        )
+    if uri and urlsplit(uri).scheme not in {"https", "http", "ipfs", "data"}:
+        raise BadPrompt(
+            f"nodes fetch no {uri.partition(':')[0]!r} URIs",
+            help_text="name one of https://, http://, ipfs:// or data:",
+        )
+    return uri
 
 
 def _delivery(name: DeliveryName) -> Delivery:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inferd.bench.gas import FIGURES, check_budget, measure
+from inferd.cli.bench_dispatch import dispatch_command
 from inferd.cli.bench_e2e import e2e_command
 from inferd.cli.bench_index import index_command
 from inferd.cli.bench_limits import limits_command
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     bench.command("predictions")(predictions_command)
     bench.command("posting")(posting_command)
     bench.command("round")(round_command)
+    bench.command("dispatch")(dispatch_command)
     bench.command("limits")(limits_command)
     bench.command("policies")(policies_command)
     app.add_typer(bench, name="bench")

@@ -49,5 +49,5 @@ def cancel_command(
 
 async def _cancel(session: Session, request_id: int) -> Cancelled:
     async with deployed_chain(session) as chain:
-        sender = chain.sender(session.settings.requester, use="requester")
+        sender = await chain.sender(session.settings.requester, use="requester")
         return await cancel(sender, chain.contracts, request_id)

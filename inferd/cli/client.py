@@ -13,12 +13,14 @@ from indexer.errors import OperatorError, TemporaryError
 from indexer.rpc.trouble import words_of
 from inferd.node.api_models import (
     DecisionsView,
+    EncryptionKeyView,
     RequestPage,
     RequestView,
     ResultView,
     StatusView,
     WhyView,
 )
+from inferd.node.pool_models import PoolView, PoolWorkerDetailView
 from inferd.node.settings import without_credentials
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -116,7 +118,31 @@ class NodeClient:
             f"/v1/results/{request_id}", ResultView, missing=f"result of request {request_id}"
         )
 
+    async def workers(self) -> PoolView:
+        return await self._get("/v1/workers", PoolView, missing="workers")
+
+    async def worker(self, address: str) -> PoolWorkerDetailView:
+        """Raises NotFound too."""
+        return await self._get(
+            f"/v1/workers/{address}", PoolWorkerDetailView, missing=f"worker {address}"
+        )
+
+    async def encryption_key(self) -> EncryptionKeyView:
+        return await self._get("/v1/encryption-key", EncryptionKeyView, missing="encryption key")
+
+    async def output(self, request_id: int) -> bytes:
+        """The result's bytes. Raises NotFound too."""
+        path, missing = f"/v1/results/{request_id}/output", f"output of request {request_id}"
+        return await self._body(path, missing=missing)
+
     async def _get(self, path: str, model: type[M], *, missing: str) -> M:
+        body = await self._body(path, missing=missing)
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as error:
+            raise self._foreign(f"{error.error_count()} field(s) do not fit") from None
+
+    async def _body(self, path: str, *, missing: str) -> bytes:
         status, body = await self._fetch(path)
         if status == 404:
             raise NotFound(
@@ -126,14 +152,11 @@ class NodeClient:
         if status == 410:
             raise NotFound(
                 f"the node at {self.shown} has deleted the {missing}: it was settled long ago",
-                help_text="the chain keeps its digest; `retention.settled_days` of the node says"
-                " how long it keeps outputs",
+                help_text="the chain keeps its digest; `retention.settled_days` and"
+                " `retention.output_days` of the node say how long it keeps outputs",
             )
         self._check(status)
-        try:
-            return model.model_validate_json(body)
-        except ValidationError as error:
-            raise self._foreign(f"{error.error_count()} field(s) do not fit") from None
+        return body
 
     def _check(self, status: int) -> None:
         if status >= 500:

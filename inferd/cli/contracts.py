@@ -15,7 +15,7 @@ from inferd.chain.amounts import parse_amount_wei, parse_duration_s
 from inferd.chain.compile import compile_contracts, write_artifacts
 from inferd.chain.deploy import BURNT, MAX_BPS, MAX_REPORTER_BPS, DeploymentTerms
 from inferd.chain.deploy import deploy as deploy_contracts
-from inferd.chain.keys import open_account
+from inferd.chain.signers import opened_signer
 from inferd.chain.transact import Sender
 from inferd.cli.addresses import parse_address, parse_optional_address
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
@@ -160,9 +160,9 @@ async def _deploy(session: Session, terms: DeploymentTerms, *, force: bool) -> D
         chain_id = await rpc.chain_id()
         if place.exists() and not force:
             await _refuse_to_replace(rpc, chain_id, place)
-        account = open_account(settings.deployer, chain_id, use="deployer")
-        note(f"deploying to chain {chain_id} from {account.address}")
-        deployment = await deploy_contracts(Sender(rpc, account, chain_id), terms)
+        async with opened_signer(settings.deployer, chain_id, use="deployer") as signer:
+            note(f"deploying to chain {chain_id} from {to_checksum_address(signer.address)}")
+            deployment = await deploy_contracts(Sender(rpc, signer, chain_id), terms)
     deployment.save(place)
     return deployment
 

@@ -72,7 +72,9 @@ async def _deliver(
     async with deployed_chain(session) as chain:
         await read_callback_request(chain.rpc, chain.contracts, request_id)
         output = await _from_node(session, chain, request_id) if given is None else given
-        return await deliver(chain.sender(source, use=account), chain.contracts, request_id, output)
+        return await deliver(
+            await chain.sender(source, use=account), chain.contracts, request_id, output
+        )
 
 
 async def _from_node(session: Session, chain: DeployedChain, request_id: int) -> bytes:

@@ -32,7 +32,7 @@ def raise_fee_command(
 
     async def work() -> tuple[int, bytes]:
         async with deployed_chain(session) as chain:
-            sender = chain.sender(session.settings.requester, use="requester")
+            sender = await chain.sender(session.settings.requester, use="requester")
             return await raise_fee(sender, chain.contracts, request_id, added_wei)
 
     fee_wei, tx_hash = run_async(work())
@@ -50,7 +50,7 @@ def refund_command(
 
     async def work() -> tuple[int, bytes]:
         async with deployed_chain(session) as chain:
-            sender = chain.sender(session.settings.requester, use="requester")
+            sender = await chain.sender(session.settings.requester, use="requester")
             return await refund(sender, chain.contracts, request_id)
 
     amount_wei, tx_hash = run_async(work())

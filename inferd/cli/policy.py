@@ -211,13 +211,14 @@ async def _report(session: Session, since_s: int) -> Report:
             raise _nothing()
         facts = await inspect_chain(chain.rpc, session.deployment)
         chain_id = chain.contracts.chain_id
-        poster = address_of(session.settings.poster, chain_id, use="poster")
+        keys = session.settings.named_posters
+        posters = [address_of(key, chain_id, use=name) for name, key in keys.items()]
         outcomes = await load_outcomes(
             connection,
             entry,
             since_s=since_s,
             poster_bps=facts.poster_bps,
-            own_accounts=own_accounts(session.settings, chain_id, poster),
+            own_accounts=own_accounts(session.settings, chain_id, posters),
         )
         fallback_rounds = await count_fallbacks(connection, entry, since_s)
     return report(entry, since_s, outcomes, fallback_rounds)

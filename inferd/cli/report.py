@@ -187,8 +187,8 @@ async def _asked(
     if now_s is None or chain_id is None:
         raise NothingIndexed("no block is indexed yet", help_text="start `inferd node`, or wait")
     settings = session.settings
-    poster = address_of(settings.poster, chain_id, use="poster")
-    own = own_accounts(settings, chain_id, poster)
+    posters = [address_of(key, chain_id, use=name) for name, key in settings.named_posters.items()]
+    own = own_accounts(settings, chain_id, posters)
     return period_of(since, until, now_s), own | await load_senders(connection)
 
 

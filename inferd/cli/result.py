@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from eth_utils.address import to_checksum_address
 from inferd.chain.requester import CheckedResult, check_result, require_result
 from inferd.cli.client import NodeClient, NotAnInferdNode, NotFound
 from inferd.cli.output import SCHEMA_VERSION, note, show_bytes, show_json
+from inferd.cli.private import opened
 from inferd.cli.session import (
     DeployedChain,
     IdArgument,
@@ -22,6 +23,9 @@ from inferd.cli.session import (
     run_async,
     session_of,
 )
+from inferd.node.api_models import ResultView
+from inferd.protocol.private import is_answer
+from inferd.protocol.request import Commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class Answer:
     output: bytes
     media_type: str
     checked: CheckedResult
+    commitment: Commitment
+    private: bool = False
+    """Whether the output was encrypted, and is not the bytes of the digest any more."""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,21 +50,41 @@ def result_command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the exact bytes on a terminal too.")
     ] = False,
+    sealed: Annotated[
+        bool, typer.Option("--sealed", help="Do not decrypt the answer to a private request.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print a request's answer after checking it against the digest on chain.
 
     A pipe or a file gets the exact bytes; a terminal gets text with control
-    characters escaped.
+    characters escaped. The answer to a private request is decrypted with the
+    `requester` key.
 
     Example: inferd result 7 > answer.txt
     """
-    show_answer(run_async(_result(session_of(context), request_id)), as_json=as_json, raw=raw)
+    answer = run_async(_result(session_of(context), request_id, sealed=sealed))
+    show_answer(answer, as_json=as_json, raw=raw)
 
 
-async def _result(session: Session, request_id: int) -> Answer:
+async def _result(session: Session, request_id: int, *, sealed: bool) -> Answer:
     async with deployed_chain(session) as chain, NodeClient(session.settings.node_url) as client:
-        return await fetch_answer(client, chain, request_id)
+        answer = await fetch_answer(client, chain, request_id)
+    return answer if sealed else opened_answer(session, chain, answer)
+
+
+def opened_answer(session: Session, chain: DeployedChain, answer: Answer) -> Answer:
+    """With its plain output where it is private. Raises NotForYou and BadKey."""
+    if not is_answer(answer.output):
+        return answer
+    plain = opened(
+        answer.output,
+        chain.contracts,
+        session.settings.requester,
+        answer.checked.request_id,
+        answer.commitment,
+    )
+    return replace(answer, output=plain.content, media_type=plain.media_type, private=True)
 
 
 async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int) -> Answer:
@@ -67,15 +94,32 @@ async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int
     except NotFound:
         await require_result(chain.rpc, chain.contracts, request_id)  # why there is none
         raise
+    output = await fetch_output(client, view)
+    checked = await check_result(chain.rpc, chain.contracts, request_id, output)
+    return Answer(output, view.media_type, checked, _commitment(view, client))
+
+
+def _commitment(view: ResultView, client: NodeClient) -> Commitment:
     try:
-        output = base64.b64decode(view.output_base64, validate=True)
+        return Commitment(bytes.fromhex(view.commitment.removeprefix("0x")))
+    except ValueError:
+        raise NotAnInferdNode(
+            f"the node at {client.shown} gave a commitment that is no hex",
+            help_text="correct `node_url`, or run the same release on both sides",
+        ) from None
+
+
+async def fetch_output(client: NodeClient, view: ResultView) -> bytes:
+    """The bytes of a result, wherever the node has them. Raises as the client does."""
+    if view.output_base64 is None:
+        return await client.output(view.id)
+    try:
+        return base64.b64decode(view.output_base64, validate=True)
     except binascii.Error:
         raise NotAnInferdNode(
             f"the node at {client.shown} gave an output that is no base64",
             help_text="correct `node_url`, or run the same release on both sides",
         ) from None
-    checked = await check_result(chain.rpc, chain.contracts, request_id, output)
-    return Answer(output, view.media_type, checked)
 
 
 def show_answer(answer: Answer, *, as_json: bool, raw: bool) -> None:
@@ -90,6 +134,7 @@ def show_answer(answer: Answer, *, as_json: bool, raw: bool) -> None:
                 "output_base64": base64.b64encode(answer.output).decode(),
                 "digest": "0x" + checked.digest.hex(),
                 "digest_matches_chain": True,
+                "private": answer.private,
                 "worker": to_checksum_address(checked.worker),
                 "tx_hash": "0x" + checked.tx_hash.hex(),
                 "block": checked.block_number,

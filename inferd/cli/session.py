@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ import typer
 from indexer.rpc import Rpc
 from indexer.types import Contracts
 from inferd.chain.connect import check_chain
-from inferd.chain.keys import KeySource, open_account
+from inferd.chain.keys import KeySource
+from inferd.chain.signers import opened_signer
 from inferd.chain.transact import Sender
 from inferd.node.logs import configure_logs
 from inferd.node.settings import Settings, load_settings
@@ -52,11 +53,13 @@ class DeployedChain:
 
     rpc: Rpc
     contracts: Contracts
+    _signers: AsyncExitStack
 
-    def sender(self, key: KeySource, *, use: str) -> Sender:
-        """Raises BadKey."""
-        account = open_account(key, self.contracts.chain_id, use=use)
-        return Sender(self.rpc, account, self.contracts.chain_id)
+    async def sender(self, key: KeySource, *, use: str) -> Sender:
+        """Until the chain is left. Raises BadKey."""
+        opened = opened_signer(key, self.contracts.chain_id, use=use)
+        signer = await self._signers.enter_async_context(opened)
+        return Sender(self.rpc, signer, self.contracts.chain_id)
 
 
 @asynccontextmanager
@@ -66,7 +69,8 @@ async def deployed_chain(session: Session) -> AsyncIterator[DeployedChain]:
     settings = session.settings
     async with Rpc(settings.rpc_urls, send_urls=settings.rpc_send_urls) as rpc:
         await check_chain(rpc, deployment)
-        yield DeployedChain(rpc, deployment.contracts)
+        async with AsyncExitStack() as signers:
+            yield DeployedChain(rpc, deployment.contracts, signers)
 
 
 def session_of(context: typer.Context) -> Session:

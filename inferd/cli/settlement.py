@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from eth_utils.address import to_checksum_address
 
 from indexer.database import BLOCK_CHANNEL
 from indexer.types import WEI_PER_GWEI
@@ -132,7 +133,8 @@ async def _give(session: Session, act: Order, intent_id: int) -> tuple[int, str 
 
 
 def _told(line: Line) -> Iterator[str]:
-    where = "no nonce" if line.nonce is None else f"nonce {line.nonce}"
+    nonce = "no nonce" if line.nonce is None else f"nonce {line.nonce}"
+    where = f"{nonce} of {to_checksum_address(line.sender)}"
     sent = "" if line.tx_hash is None else f", 0x{line.tx_hash.hex()}"
     outcome = f" ({line.outcome})" if line.outcome else ""
     yield (
@@ -177,4 +179,4 @@ def _body(line: Line) -> dict[str, Any]:
     wei = ("max_fee_wei", "priority_fee_wei", "cost_wei")
     amounts = {name: None if (value := getattr(line, name)) is None else str(value) for name in wei}
     tx_hash = None if line.tx_hash is None else "0x" + line.tx_hash.hex()
-    return asdict(line) | amounts | {"tx_hash": tx_hash}
+    return asdict(line) | amounts | {"tx_hash": tx_hash, "sender": to_checksum_address(line.sender)}

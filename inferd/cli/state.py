@@ -14,6 +14,7 @@ from inferd.node.api_models import (
     EndpointView,
     FundsView,
     IndexView,
+    PosterView,
     SettlementView,
     StatusView,
     WhyView,
@@ -88,8 +89,10 @@ def _status_lines(status: StatusView) -> Iterator[str]:
         )
     if status.settlement is not None:
         yield f"posting    {_settlement_line(status.settlement)}"
-        if status.settlement.funds is not None:
-            yield f"funds      {_funds_line(status.settlement.funds)}"
+        for poster in status.settlement.posters:
+            yield f"poster     {_poster_line(poster)}"
+            if poster.funds is not None:
+                yield f"funds      {_funds_line(poster.funds)}"
 
 
 def _index_line(index: IndexView) -> str:
@@ -122,13 +125,23 @@ def _endpoint_line(endpoint: EndpointView) -> str:
 
 
 def _settlement_line(settlement: SettlementView) -> str:
-    balance = "unknown" if settlement.balance_wei is None else f"{settlement.balance_wei} wei"
     paused = f", paused: {settlement.paused_reason}" if settlement.paused_reason else ""
     owed = f", {settlement.callbacks_owed} callbacks owed" if settlement.callbacks_owed else ""
     return (
-        f"{settlement.poster} holds {balance}, {settlement.ready} results ready,"
+        f"{settlement.ready} results ready,"
         f" {settlement.in_flight} transactions in flight, {settlement.confirmed} confirmed"
         f"{owed}{paused}"
+    )
+
+
+def _poster_line(poster: PosterView) -> str:
+    balance = "unknown" if poster.balance_wei is None else f"{poster.balance_wei} wei"
+    former = ", not in the settings any more" if poster.former else ""
+    paused = f", paused: {poster.paused_reason}" if poster.paused_reason else ""
+    error = f" ({poster.error})" if poster.error else ""
+    return (
+        f"{poster.address} holds {balance}, {poster.in_flight} in flight,"
+        f" {poster.confirmed} confirmed{former}{paused}{error}"
     )
 
 

@@ -26,7 +26,8 @@ def withdraw_command(
     account: Annotated[
         str,
         typer.Argument(
-            metavar="ACCOUNT", help="requester, poster, deployer, or a worker's name (its owner)."
+            metavar="ACCOUNT",
+            help="requester, poster (poster-2, ...), deployer, or a worker's name (its owner).",
         ),
     ] = "requester",
     to: ToOption = None,

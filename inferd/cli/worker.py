@@ -1,4 +1,4 @@
-"""`inferd worker ...`: the workers of the settings on chain, and their stakes."""
+"""`inferd worker ...`: the agent, the workers of the settings on chain, and their stakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inferd.chain.amounts import parse_amount_wei, show_ether
 from inferd.chain.keys import open_account
 from inferd.chain.money import Taken, Unstaking, unstake, withdraw_stake
 from inferd.chain.register import Registration, register_worker
-from inferd.cli import equivocation, worker_offer
+from inferd.cli import equivocation, worker_agent, worker_offer
 from inferd.cli.moved import show_moved
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.session import (
@@ -24,13 +24,13 @@ from inferd.cli.session import (
     session_of,
 )
 from inferd.cli.worker_settings import chosen_workers, owned_worker, owner_of
-from inferd.node.settings import WorkerSettings
+from inferd.node.worker_settings import WorkerSettings
 
 
 def register(app: typer.Typer) -> None:
-    workers = typer.Typer(
-        help="Put workers on chain.\n\nExample: inferd worker register", rich_markup_mode="rich"
-    )
+    workers = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
+    workers.callback()(worker_agent.run_command)
+    workers.command("check")(worker_agent.check_command)
     workers.command("register")(register_command)
     worker_offer.register(workers)
     workers.command("unstake")(unstake_command)
@@ -141,7 +141,7 @@ async def _register_one(
     chain: DeployedChain, worker: WorkerSettings, stake_wei: Wei | None
 ) -> Registration:
     account = open_account(worker.key, chain.contracts.chain_id, use=f"worker {worker.name}")
-    owner = chain.sender(owner_of(worker), use=f"owner of worker {worker.name}")
+    owner = await chain.sender(owner_of(worker), use=f"owner of worker {worker.name}")
     note(f"registering {worker.name} ({account.address})")
     return await register_worker(
         owner,
@@ -151,6 +151,7 @@ async def _register_one(
         worker.memory_mb,
         stake_wei,
         chain.contracts,
+        endpoint=worker.endpoint,
     )
 
 
@@ -171,6 +172,7 @@ def _body(worker: WorkerSettings, outcome: Registration) -> dict[str, Any]:
         "signer": to_checksum_address(outcome.signer),
         "owner": to_checksum_address(outcome.owner),
         "model": worker.model,
+        "endpoint": worker.endpoint,
         "registered": outcome.registered,
         "updated": outcome.updated,
         "added_stake_wei": str(outcome.added_stake_wei),

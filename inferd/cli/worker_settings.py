@@ -13,7 +13,8 @@ from indexer.types import Address, Contracts
 from inferd.chain.keys import KeySource, open_account
 from inferd.chain.transact import Sender
 from inferd.cli.session import Session, deployed_chain
-from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.settings import Settings
+from inferd.node.worker_settings import WorkerSettings
 
 
 class NoSuchWorker(OperatorError):
@@ -64,6 +65,6 @@ async def owned_worker(
     """
     (worker,) = chosen_workers(session.settings, [name])
     async with deployed_chain(session) as chain:
-        owner = chain.sender(owner_of(worker), use=f"owner of worker {name}")
+        owner = await chain.sender(owner_of(worker), use=f"owner of worker {name}")
         signer = open_account(worker.key, chain.contracts.chain_id, use=f"worker {name}")
         yield owner, Address(to_canonical_address(signer.address)), chain.contracts

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from indexer.errors import ExitCode, OperatorError
+from indexer.threads import in_thread
 from inferd.chain.child import die_with_parent
 from inferd.cli.client import NodeClient, NodeUnreachable
-from inferd.node.threads import in_thread
 
 _READY_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from indexer.types import Address, Hash32
 from inferd.chain.connect import read_view
 from inferd.chain.requester import check_result
 from inferd.cli.client import NodeClient
+from inferd.cli.result import fetch_output
 from inferd.demo.script import DemoRequest
 from inferd.demo.world import World
 from inferd.node.api_models import RequestState, RequestView
@@ -82,8 +82,7 @@ async def verify(
 
 async def _answer(world: World, request_id: int, request: DemoRequest) -> Answer:
     async with NodeClient(world.node_url) as client:
-        result = await client.result(request_id)
-    output = base64.b64decode(result.output_base64)
+        output = await fetch_output(client, await client.result(request_id))
     checked = await check_result(world.rpc, world.deployment.contracts, request_id, output)
     return Answer(
         request_id,
@@ -116,7 +115,7 @@ async def _receipt(world: World, tx_hash: str) -> Receipt:
 
 async def _credits(world: World) -> dict[str, int]:
     """Withdrawable amounts by who they belong to."""
-    accounts = {"poster": world.settings.poster, "requester": world.settings.requester}
+    accounts = {**world.settings.named_posters, "requester": world.settings.requester}
     for worker in world.settings.workers:
         if worker.owner is not None:
             accounts[f"owner of worker {worker.name}"] = worker.owner

@@ -17,6 +17,7 @@ from eth_account.signers.local import LocalAccount
 
 from indexer.errors import OperatorError
 from indexer.rpc import Rpc
+from indexer.threads import in_thread
 from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.keys import KeySource, open_account
@@ -25,7 +26,6 @@ from inferd.chain.transact import Sender
 from inferd.demo.daemon import died, start_daemon, stop_daemon, until_ready
 from inferd.node.postgres import EmbeddedPostgres
 from inferd.node.settings import Settings, load_settings
-from inferd.node.threads import in_thread
 from inferd.protocol.deployment import Deployment
 from inferd.workers.model_files import ensure_smollm2
 

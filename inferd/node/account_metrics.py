@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from indexer.database import Connection
-from indexer.types import Address
+from indexer.types import DAY_S, Address
 from inferd.node import metrics
 from inferd.node.account_rows import load_now_s, load_report, load_senders
-from inferd.node.accounts import DAY_S, Period
+from inferd.node.accounts import Period
 
 
 async def measure(connection: Connection, own_accounts: Collection[Address]) -> None:

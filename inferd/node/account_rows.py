@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from indexer.database import Connection
-from indexer.types import Address
-from inferd.node.accounts import DAY_S, HOUR_S, AccountFlow, Day, Figures, Period, Report, date_of
+from indexer.types import DAY_S, HOUR_S, Address
+from inferd.node.accounts import AccountFlow, Day, Figures, Period, Report, date_of
 from inferd.settlement.receipts import (
     CALLBACK_FAILED_OUTCOME,
     DELIVERED,
@@ -75,7 +75,7 @@ _OTHER_CREDITS = """
 _SENDERS = "SELECT address FROM node.sender"
 _SPENT = f"""
     SELECT coalesce(sum({COST}), 0) AS gas_wei, min(a.mined_at_s) AS first_s
-    FROM node.tx_attempt a WHERE a.mined_at_s >= $1 AND {CANONICAL}
+    FROM node.tx_attempt a WHERE a.mined_at_s >= $1 AND a.sender = $2 AND {CANONICAL}
 """  # noqa: S608 - constants
 
 
@@ -114,9 +114,11 @@ async def load_report(
     )
 
 
-async def load_spent(connection: Connection, since_s: int) -> tuple[int, int | None]:
-    """Gas paid since a time of the chain, in wei, and when the first of it was."""
-    row = await connection.fetchrow(_SPENT, since_s)
+async def load_spent(
+    connection: Connection, since_s: int, sender: Address
+) -> tuple[int, int | None]:
+    """Gas paid by a key since a time of the chain, in wei, and when the first of it was."""
+    row = await connection.fetchrow(_SPENT, since_s, sender)
     return (0, None) if row is None else (int(row["gas_wei"]), row["first_s"])
 
 

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from eth_utils.address import to_checksum_address
 
 from indexer.database import Connection
+from indexer.types import DAY_S
 from inferd.node.account_rows import load_now_s, load_spent
-from inferd.node.accounts import DAY_S, AccountFlow, Figures, Line, Report
+from inferd.node.accounts import AccountFlow, Figures, Line, Report
 from inferd.node.api_models import (
     AccountView,
     DayView,
@@ -21,7 +22,7 @@ from inferd.node.api_models import (
     ReportView,
 )
 from inferd.settlement.runway import runway_days
-from inferd.settlement.settings import SettlementStatus
+from inferd.settlement.settings import KeyStatus
 
 
 def report_view(report: Report) -> ReportView:
@@ -59,12 +60,12 @@ def lines_view(request_id: int, lines: Sequence[Line]) -> LinesView:
     )
 
 
-async def funds_view(connection: Connection, status: SettlementStatus) -> FundsView | None:
+async def funds_view(connection: Connection, status: KeyStatus) -> FundsView | None:
     """None while settlement has not looked yet."""
     seen, now_s = status.projection, await load_now_s(connection)
     if seen is None or now_s is None:
         return None
-    spent_wei, first_s = await load_spent(connection, now_s - DAY_S)
+    spent_wei, first_s = await load_spent(connection, now_s - DAY_S, status.address)
     span_s = 0 if first_s is None else max(now_s - first_s, 1)
     return FundsView(
         state=status.funds,

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 
-from indexer.types import Address
+from indexer.types import HOUR_S, Address
 
-HOUR_S = 3_600
-DAY_S = 86_400
 _BPS = 10_000
 
 

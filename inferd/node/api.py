@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from eth_utils.address import to_checksum_address
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -19,17 +19,21 @@ from inferd.node import audits, views
 from inferd.node.account_routes import account_routes
 from inferd.node.api_models import (
     DecisionsView,
+    EncryptionKeyView,
     HealthView,
     RequestPage,
     RequestView,
-    ResultView,
     StatusView,
     WhyView,
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.pool_routes import pool_routes
+from inferd.node.private_keys import KeyStatement
+from inferd.node.result_routes import RESULT, result_routes
 from inferd.node.status import StatusReader
 from inferd.node.why import why
+from inferd.outputs.files import OutputFiles
 
 _MAX_ID = 2**63 - 1
 
@@ -41,6 +45,10 @@ class ApiState:
     health: Health
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Model names by id."""
+    key: KeyStatement | None = None
+    """To which inputs may be encrypted."""
+    outputs: OutputFiles | None = None
+    """Where large outputs are."""
     own_accounts: frozenset[Address] = frozenset()
     """Whose money is the operator's."""
     status: StatusReader | None = None
@@ -82,6 +90,18 @@ def build_api(state: ApiState) -> FastAPI:
             raise HTTPException(503, "the node is starting")
         return await state.status.read()
 
+    @app.get("/v1/encryption-key")
+    async def encryption_key() -> EncryptionKeyView:
+        """To which inputs may be encrypted."""
+        if state.key is None:
+            raise HTTPException(503, "the node is starting")
+        signature = state.key.signature
+        return EncryptionKeyView(
+            key="0x" + state.key.key.hex(),
+            poster=to_checksum_address(state.key.poster),
+            signature=None if signature is None else "0x" + signature.hex(),
+        )
+
     @app.get("/v1/requests")
     async def requests(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
@@ -120,16 +140,15 @@ def build_api(state: ApiState) -> FastAPI:
             raise HTTPException(404, f"what round {round_id} saw is not kept here")
         return Response(found, media_type="application/octet-stream")
 
-    @app.get("/v1/results/{request_id}")
-    async def result(request_id: int) -> ResultView:
-        """The stored output; its digest is the one on chain once `tx_hash` is set."""
+    async def result_row(request_id: int) -> Any:
         async with _database(state).acquire() as connection:
             row = await connection.fetchrow(RESULT, _checked(request_id))
             if row is None:
                 await _refuse_forgotten(connection, request_id)
                 raise HTTPException(404, f"there is no result of request {request_id} here")
-        return _result(row)
+        return row
 
+    app.include_router(result_routes(result_row, lambda: state.outputs))
     app.include_router(
         account_routes(
             lambda: state.own_accounts,
@@ -137,16 +156,14 @@ def build_api(state: ApiState) -> FastAPI:
             lambda request_id: _request(state, request_id),
         )
     )
+    app.include_router(
+        pool_routes(
+            lambda: state.status.session if state.status else None,
+            lambda: _database(state),
+            lambda: state.names,
+        )
+    )
     return app
-
-
-RESULT = """
-    SELECT x.*, r.settled_tx_hash, r.settled_block
-    FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
-    WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.computed_at
-    LIMIT 1
-"""
 
 
 def _health(health: Health) -> HealthView:
@@ -185,20 +202,3 @@ def _database(state: ApiState) -> Pool:
     if state.db is None:
         raise HTTPException(503, "PostgreSQL does not answer")
     return state.db
-
-
-def _result(row: Any) -> ResultView:
-    settled_tx = row["settled_tx_hash"]
-    return ResultView(
-        id=row["request_id"],
-        commitment="0x" + row["commitment"].hex(),
-        digest="0x" + row["digest"].hex(),
-        output_base64=base64.b64encode(row["output"]).decode(),
-        media_type=row["media_type"],
-        worker="0x" + row["worker"].hex(),
-        signature="0x" + row["signature"].hex(),
-        manifest=row["manifest"],
-        compute_ms=row["compute_ms"],
-        tx_hash=None if settled_tx is None else "0x" + settled_tx.hex(),
-        settled_block=row["settled_block"],
-    )

@@ -141,7 +141,10 @@ class ResultView(_View):
     id: int
     commitment: str
     digest: str
-    output_base64: str
+    output_base64: str | None = None
+    """None where it is large or was deleted; `/v1/results/{id}/output` has it, or says why not."""
+    output_bytes: int | None = None
+    """None where it was deleted after its time."""
     media_type: str
     worker: str
     signature: str
@@ -150,6 +153,17 @@ class ResultView(_View):
     tx_hash: str | None
     """None until it is settled."""
     settled_block: int | None
+
+
+class EncryptionKeyView(_View):
+    """To which inputs may be encrypted, and who says so; docs/protocol.md says what is signed."""
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    """Of X25519."""
+    poster: str
+    signature: str | None
+    """EIP-2098; None where the poster's key is at a remote signer."""
 
 
 class Problem(_View):
@@ -214,7 +228,7 @@ class WorkerStatusView(_View):
 
 
 class FundsView(_View):
-    """What the poster's balance has to pay for, and how far it goes. As of the newest block."""
+    """What a poster's balance has to pay for, and how far it goes. As of the newest block."""
 
     state: str
     """enough, low or spent; spent = nothing new is planned."""
@@ -232,13 +246,29 @@ class FundsView(_View):
     """How long the balance lasts at that rate; None where nothing was spent."""
 
 
-class SettlementView(_View):
-    poster: str
+class PosterView(_View):
+    """One key that posts."""
+
+    address: str
+    former: bool
+    """The settings name it no more; what it has under way is followed."""
     balance_wei: str | None
     funds: FundsView | None = None
     in_flight: int
+    confirmed: int
+    paused_reason: str | None
+    """Why it sends nothing new, whatever the others do."""
+    error: str | None
+    """What was in its way last."""
+
+
+class SettlementView(_View):
+    posters: list[PosterView]
+    in_flight: int
+    """Of all posters together, as the next ones."""
     ready: int
     paused_reason: str | None
+    """None while one poster at least sends what should be sent."""
     confirmed: int
     callbacks_owed: int
     """Contracts that are still to be called with their outputs."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from eth_keys.datatypes import PrivateKey
@@ -13,23 +12,18 @@ from eth_keys.datatypes import PrivateKey
 from indexer.database import Pool
 from indexer.types import Address, Contracts
 from inferd.chain.keys import BadKey, open_account
-from inferd.node.settings import Settings, WorkerSettings
-from inferd.node.threads import in_thread
+from inferd.node.settings import Settings
+from inferd.node.worker_settings import WorkerSettings
+from inferd.outputs.files import OutputFiles
+from inferd.protocol.private import DecryptionKey
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
-from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile
-from inferd.workers.backends.markov import MarkovBackend
-from inferd.workers.backends.resting import Resting
-from inferd.workers.backends.wordllama import WordLlamaBackend
+from inferd.workers.backends.opening import opened
 from inferd.workers.local import LocalWorker
-from inferd.workers.model_files import (
-    SMOLLM2_QUANTISATION,
-    SMOLLM2_SHA256,
-    ensure_smollm2,
-)
 from inferd.workers.pool import WorkerPool
 from inferd.workers.results import ResultLog
+from inferd.workers.sealing import Sealing
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +46,12 @@ class Member:
 class Crew:
     """All of them. A session makes its pool from them, on its own database."""
 
-    def __init__(self, members: tuple[Member, ...], contracts: Contracts) -> None:
+    def __init__(
+        self, members: tuple[Member, ...], contracts: Contracts, keys: Sequence[DecryptionKey]
+    ) -> None:
+        """Inputs may be encrypted to any of the keys."""
         self.members = members
+        self.sealing = Sealing(keys, contracts.chain_id, contracts.requests)
         self.names: dict[bytes, str] = {
             member.model_id: member.settings.model for member in members
         }
@@ -63,9 +61,10 @@ class Crew:
     def addresses(self) -> frozenset[Address]:
         return frozenset(member.address for member in self.members)
 
-    def pool_on(self, db: Pool) -> WorkerPool:
-        """A pool that consults the results stored in `db` before anything is signed."""
-        log = ResultLog(db)
+    def pool_on(self, db: Pool, files: OutputFiles) -> WorkerPool:
+        """A pool that consults the results stored in `db` before anything is signed; large outputs
+        are in `files`."""
+        log = ResultLog(db, files)
         return WorkerPool(
             LocalWorker(
                 member.settings.name,
@@ -75,17 +74,25 @@ class Crew:
                 slots=member.settings.slots,
                 memory_mb=member.settings.memory_mb,
                 signatures=log,
+                sealing=self.sealing,
             )
             for member in self.members
         )
 
 
 @contextlib.asynccontextmanager
-async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]:
-    """Opens keys and loads models. Raises BadKey, and the back ends' OperatorErrors."""
+async def hired(
+    settings: Settings, contracts: Contracts, encryption: Sequence[DecryptionKey]
+) -> AsyncIterator[Crew]:
+    """Opens keys and loads models of the workers that have no agent of their own; private inputs
+    are opened by the keys `encryption`.
+
+    Raises BadKey, and the back ends' OperatorErrors.
+    """
+    embedded = [worker for worker in settings.workers if not worker.endpoint]
     keys = [
         open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
-        for worker in settings.workers
+        for worker in embedded
     ]
     for address, uses in Counter(account.address for account in keys).items():
         if uses > 1:
@@ -95,24 +102,7 @@ async def hired(settings: Settings, contracts: Contracts) -> AsyncIterator[Crew]
             )
     async with contextlib.AsyncExitStack() as stack:
         members = []
-        for worker, account in zip(settings.workers, keys, strict=True):
-            backend = await _backend(worker, settings)
-            if worker.unload_after_s:
-                backend = Resting(backend, after_s=worker.unload_after_s)
-            stack.push_async_callback(backend.close)
-            await backend.start()
+        for worker, account in zip(embedded, keys, strict=True):
+            backend = await stack.enter_async_context(opened(worker, cache_dir=settings.cache_dir))
             members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
-        yield Crew(tuple(members), contracts)
-
-
-async def _backend(worker: WorkerSettings, settings: Settings) -> Backend:
-    match worker.backend:
-        case "llamacpp":
-            stop = threading.Event()
-            path = await in_thread(lambda: ensure_smollm2(settings.cache_dir, stop), stop=stop)
-            file = ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
-            return LlamaCppBackend(file, name=worker.model, slots=worker.slots)
-        case "wordllama":
-            return WordLlamaBackend(name=worker.model, threads=worker.slots)
-        case "markov":
-            return MarkovBackend(name=worker.model, threads=worker.slots)
+        yield Crew(tuple(members), contracts, encryption)

@@ -14,8 +14,8 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -30,15 +30,19 @@ from indexer.errors import (
     TemporaryError,
 )
 from indexer.rpc import Rpc, RpcError
+from inferd.chain.keys import BadKey
+from inferd.chain.signers import TransactionSigner, opened_signer
 from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
 from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
 from inferd.node.leader import LostLeadership, become_leader
 from inferd.node.logs import configure_logs
+from inferd.node.memory import give_back
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
-from inferd.node.poster import opened_poster
+from inferd.node.operator_key import opened_operator
 from inferd.node.preflight import ChainFacts, inspect_chain
+from inferd.node.private_keys import load_keys, statement_of
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session, own_accounts
 from inferd.node.settings import LIVE, Settings
@@ -46,8 +50,9 @@ from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.node.threads import give_way
+from inferd.outputs.files import OutputFiles
 from inferd.protocol.deployment import Deployment, load_deployment
-from inferd.settlement.keys import TransactionSigner
+from inferd.workers.remote.client import Operator
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
@@ -64,6 +69,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> None:
     can change. Raises OperatorError for what only a person can mend."""
     configure_logs(settings.log_level, settings.log_format)
     give_way()
+    give_back()
     try:
         asyncio.run(_until_signalled(settings, read))
     except BaseExceptionGroup as group:
@@ -137,9 +143,31 @@ async def _started(
         await database.prepare()
         facts = await inspect_chain(rpc, deployment)
         chain_id = deployment.contracts.chain_id
-        poster = await stack.enter_async_context(opened_poster(settings.poster, chain_id))
-        crew = await stack.enter_async_context(hired(settings, deployment.contracts))
-        yield Node(settings, deployment, rpc, database, facts, poster, crew, api)
+        posters = await opened_posters(settings, chain_id, stack)
+        operator = opened_operator(settings, deployment.contracts)
+        keys = load_keys(settings)
+        api.key = statement_of(
+            keys, settings.named_posters["poster"], posters[0].address, deployment.contracts
+        )
+        crew = await stack.enter_async_context(hired(settings, deployment.contracts, keys))
+        yield Node(settings, deployment, rpc, database, facts, posters, operator, crew, api)
+
+
+async def opened_posters(
+    settings: Settings, chain_id: int, stack: contextlib.AsyncExitStack
+) -> tuple[TransactionSigner, ...]:
+    """In the order of the settings, until the stack is left. Raises BadKey."""
+    opened = [
+        await stack.enter_async_context(opened_signer(source, chain_id, use=name))
+        for name, source in settings.named_posters.items()
+    ]
+    for address, uses in Counter(signer.address for signer in opened).items():
+        if uses > 1:
+            raise BadKey(
+                f"{uses} posters have the key of {to_checksum_address(address)}",
+                help_text="name each once in `posters`",
+            )
+    return tuple(opened)
 
 
 @dataclass
@@ -151,7 +179,9 @@ class Node:
     rpc: Rpc
     database: Database
     facts: ChainFacts
-    poster: TransactionSigner
+    posters: Sequence[TransactionSigner]
+    operator: Operator | None
+    """Asks workers of other machines; None where no key can sign for it."""
     crew: Crew
     api: ApiState
 
@@ -162,12 +192,19 @@ class Node:
             self.deployment.contracts.chain_id,
             self.health,
             self.crew,
-            to_checksum_address(self.poster.address),
         )
         self.bar = BackfillBar(sys.stderr, self.deployment.contracts.start_block)
         self.api.names = self.crew.names
-        chain_id, poster = self.deployment.contracts.chain_id, self.poster.address
-        self.api.own_accounts = own_accounts(self.settings, chain_id, poster)
+        self.outputs = OutputFiles(
+            self.settings.data_dir / "outputs",
+            above_bytes=self.settings.outputs.database_kb * 1_000,
+        )
+        self.api.outputs = self.outputs
+        self.api.own_accounts = own_accounts(
+            self.settings,
+            self.deployment.contracts.chain_id,
+            [poster.address for poster in self.posters],
+        )
         self.api.status = self.status
         self._broken_sessions: deque[float] = deque(maxlen=_MAX_BROKEN_SESSIONS)
 

@@ -18,6 +18,7 @@ from typing import Any
 from indexer.database import Connection, Fence
 from indexer.types import Address
 from inferd.node.snapshot import RoundInputs, load_moment, request_of
+from inferd.protocol.private import HEAD_BYTES, EncryptionKey
 from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
 from inferd.workers import length_stats
@@ -36,6 +37,10 @@ _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
            r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
+           CASE WHEN i.state <> 'lost' OR r.id <= i.newest_request THEN i.state END AS input_state,
+           i.trouble AS input_trouble, length(i.content) AS content_bytes,
+           substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE i.content END, 1, {HEAD_BYTES})
+               AS head,
            coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
@@ -51,6 +56,7 @@ _SELECT = f"""
         FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
               FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
+    LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
       AND NOT EXISTS (SELECT FROM node.result n
@@ -87,6 +93,7 @@ class Reading:
     lengths: Lengths
     """What is known of the outputs of their models and requesters."""
     max_gas: int
+    private_keys: frozenset[EncryptionKey]
     read_at_s: float
     """Seconds of `time.monotonic`."""
 
@@ -114,11 +121,12 @@ class Feed:
             if moment is None:
                 return None
             touched = [row["request_id"] for row in await connection.fetch(_TAKE_TOUCHED)]
-            max_gas = inputs.gas_cap(moment.block.gas_limit)
+            max_gas, keys = inputs.gas_cap(moment.block.gas_limit), inputs.private_keys
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
             if self._whole or None in touched:
                 rows = await _in_parts(connection, _SELECT, head_s)
-                return Reading(moment, None, rows, await _lengths(connection, rows), max_gas, now_s)
+                lengths = await _lengths(connection, rows)
+                return Reading(moment, None, rows, lengths, max_gas, keys, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
             # The gas limit of blocks moves with every block; only calls depend on it.
             refit = self._callbacks if max_gas != self._max_gas else ()
@@ -127,7 +135,8 @@ class Feed:
                 rows = await _in_parts(connection, _SELECT_THESE, head_s, asked)
             else:
                 rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
-            return Reading(moment, asked, rows, await _lengths(connection, rows), max_gas, now_s)
+            lengths = await _lengths(connection, rows)
+            return Reading(moment, asked, rows, lengths, max_gas, keys, now_s)
 
     async def skip(self, connection: Connection, fence: Fence) -> None:
         """Forgets what was touched: the next reading is of everything."""
@@ -151,7 +160,7 @@ class Feed:
             if row["rests_s"] > 0:
                 self._rests[row["id"]] = reading.read_at_s + _LOOKED_AT_AGAIN * row["rests_s"]
                 continue
-            request = request_of(row, reading.max_gas, reading.lengths)
+            request = request_of(row, reading.max_gas, reading.lengths, reading.private_keys)
             self._known[row["id"]] = request.key
             if row["delivery"] == Delivery.CALLBACK:
                 self._callbacks.add(row["id"])

@@ -53,6 +53,14 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "Nothing can be signed ({detail}); computing goes on, posting has stopped.",
         "Look at the remote signer; posting resumes by itself.",
     ),
+    "no_contract_code": (
+        "The chain has no contract where the deployment has one ({detail}); nothing is sent.",
+        "Name the right `deployment_file`, or look at the endpoint: its chain may be a new one.",
+    ),
+    "key_in_use": (
+        "Another process sends with the posters' keys ({detail}); posting has stopped here.",
+        "End that process, or take the keys out of its settings.",
+    ),
     "no_workers": (
         "No worker is registered, enabled and staked on chain.",
         "Run `inferd worker register`.",
@@ -60,9 +68,21 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 }
 
 WARNINGS: dict[str, tuple[str, str]] = {
+    "posting_behind": (
+        "{detail} results wait for room in a post; until there are fewer, no request is begun.",
+        "Wait; if it lasts, raise `posting.max_in_flight`, or name more posters.",
+    ),
+    "poster_paused": (
+        "A poster sends nothing new ({detail}); the others do its work.",
+        "Look at what it says in `inferd status`; it goes on by itself.",
+    ),
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
+    ),
+    "set_apart": (
+        "The endpoint has no answer for some items, each alone; the others go on. {detail}",
+        "Use another endpoint, or wait: who paid is refunded after the deadline.",
     ),
 }
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eth_utils.address import is_address, is_hex_address, to_canonical_address
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from indexer.types import WEI_PER_GWEI
-from inferd.settlement.purse import DAY_S, HOUR_S
+from indexer.types import DAY_S, HOUR_S, WEI_PER_GWEI
+from inferd.node.settings_section import Section
 from scheduler.allowance import Limits, Probation, Quota
 
 _BPS = 10_000
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(Section):
     """How much one requester, one new worker, and all together may take."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tenant_in_flight: int = Field(0, ge=0)
     """Requests of one requester that are computed at the same time, at most; 0 = no limit."""
@@ -43,10 +41,8 @@ class LimitSettings(BaseModel):
     """The same within 24 hours."""
 
 
-class TenantSettings(BaseModel):
+class TenantSettings(Section):
     """A requester that is treated in its own way."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str
     """Of the account or contract that asks."""
@@ -67,8 +63,10 @@ class TenantSettings(BaseModel):
         return address
 
 
-def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Limits:
-    """The limits as the scheduler takes them."""
+def limits_of(
+    settings: LimitSettings, tenants: Iterable[TenantSettings], *, unposted: int = 0
+) -> Limits:
+    """The limits as the scheduler takes them; `unposted` is of results that wait to be posted."""
     general = Quota(
         settings.tenant_tokens_per_s, settings.tenant_burst_tokens, settings.tenant_in_flight
     )
@@ -81,6 +79,7 @@ def limits_of(settings: LimitSettings, tenants: Iterable[TenantSettings]) -> Lim
             settings.probation_in_flight,
             round(settings.probation_stake_ratio * _BPS),
         ),
+        unposted=unposted,
     )
 
 

@@ -62,6 +62,22 @@ HEADS_LIVE = Gauge(
     "1 while a websocket tells of new blocks; 0 also where none is set",
     registry=REGISTRY,
 )
+POOL_WORKERS = Gauge(
+    "inferd_pool_workers",
+    "Workers that the last round saw, by whether they are given work: yes or no",
+    ["work"],
+    registry=REGISTRY,
+)
+LATE_ANSWERS = Gauge(
+    "inferd_late_answers_waiting",
+    "Answers of workers elsewhere that are waited for though their lease has ended",
+    registry=REGISTRY,
+)
+RETRIES_LEFT = Gauge(
+    "inferd_worker_retries_left",
+    "Retries and second workers that may be asked now; 0 while everything fails",
+    registry=REGISTRY,
+)
 RECHECKED_BLOCK = Gauge(
     "inferd_rechecked_block", "Newest final block that was compared once more", registry=REGISTRY
 )
@@ -98,21 +114,41 @@ POLICY_FALLBACKS = Counter(
     registry=REGISTRY,
 )
 DECISIONS = Counter("inferd_decisions", "Decisions by reason", ["reason"], registry=REGISTRY)
+INPUT_TRIES = Counter(
+    "inferd_input_tries",
+    "Tries to fetch an input named by URI, by outcome: here, again or lost",
+    ["outcome"],
+    registry=REGISTRY,
+)
 RESULTS = Counter("inferd_results", "Leases ended, by outcome", ["outcome"], registry=REGISTRY)
-POSTER_BALANCE = Gauge("inferd_poster_balance_wei", "The poster's balance", registry=REGISTRY)
+POSTER_BALANCE = Gauge(
+    "inferd_poster_balance_wei", "The poster's balance", ["poster"], registry=REGISTRY
+)
+POSTER_IN_FLIGHT = Gauge(
+    "inferd_poster_in_flight", "Its transactions not yet mined", ["poster"], registry=REGISTRY
+)
+POSTER_PAUSED = Gauge(
+    "inferd_poster_paused",
+    "1 while it sends nothing new, whatever the others do",
+    ["poster"],
+    registry=REGISTRY,
+)
 POSTER_SPEND = Gauge(
     "inferd_poster_projected_spend_wei",
     "The most that transactions under way can cost, and what waiting work is expected to",
+    ["poster"],
     registry=REGISTRY,
 )
 POSTER_RUNWAY = Gauge(
     "inferd_poster_runway_results",
     "Results that the poster's balance pays for at what one costs now; +Inf while gas is free",
+    ["poster"],
     registry=REGISTRY,
 )
 POSTER_LOW = Gauge(
     "inferd_poster_balance_low",
     "1 while the poster's balance is below a threshold of the settings",
+    ["poster"],
     registry=REGISTRY,
 )
 DAY_FEES = Gauge(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import platformdirs
@@ -24,8 +24,11 @@ from inferd.node import metrics
 from inferd.node.api_models import RequestState
 from inferd.node.health import PROBLEMS, WARNINGS
 from inferd.node.limit_settings import TenantSettings
-from inferd.node.settings import Settings, WorkerSettings
+from inferd.node.settings import Settings
 from inferd.node.why import NEXT_ACTIONS
+from inferd.node.worker_settings import WorkerSettings
+from inferd.workers.backends.choice import BACKEND_OPTIONS
+from inferd.workers.service import metrics as agent_metrics
 from scheduler.model import Reason
 
 _PACKAGES = ("indexer", "scheduler", "inferd")
@@ -59,11 +62,14 @@ _SETTINGS = """In `inferd.toml` by these names, or in the environment by the var
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
 _WORKERS = "Each `[[workers]]` section."
+_OF_WORKER = "In `[workers.{}]`, below its `[[workers]]`."
 _TENANTS = (
     "Each `[[tenants]]` section: what one requester may take, where it differs from `[limits]`."
 )
 _KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
+
+_AGENT_METRICS = "At `/metrics` of the listener of `inferd worker` that `agent.metrics_port` names."
 
 
 def reference() -> str:
@@ -95,7 +101,10 @@ def _parts() -> Iterator[str]:
     yield from _table(("warning", "sentence", "next action"), _in_words(WARNINGS))
     yield from _settings()
     yield from _section("Metrics", _METRICS)
-    yield from _table(("metric", "type", "labels", "meaning"), _metrics())
+    columns = ("metric", "type", "labels", "meaning")
+    yield from _table(columns, _metrics(metrics))
+    yield from _section("Metrics of a worker agent", _AGENT_METRICS)
+    yield from _table(columns, _metrics(agent_metrics))
 
 
 def _in_words(texts: Mapping[str, tuple[str, str]]) -> list[tuple[str, str, str]]:
@@ -147,7 +156,10 @@ def sentence(owner: type) -> str:
 
 def setting_docs(owner: type[BaseModel]) -> dict[str, str]:
     """What each of its fields is for; a section's text is that of its class."""
-    texts = attribute_docs(owner)
+    texts: dict[str, str] = {}
+    for kind in reversed(owner.__mro__):
+        if kind.__module__.split(".")[0] in _PACKAGES:
+            texts |= attribute_docs(kind)
     for name, field in owner.model_fields.items():
         if isinstance(field.annotation, type) and _is_section(field.annotation):
             texts.setdefault(name, sentence(field.annotation))
@@ -162,6 +174,9 @@ def _settings() -> Iterator[str]:
         yield from _fields(owner, prefix, with_variables=True)
     yield f"### A worker\n\n{_WORKERS}\n"
     yield from _fields(WorkerSettings, "")
+    for name, options in BACKEND_OPTIONS.items():
+        yield f"### A worker's `{name}`\n\n{sentence(options)} {_OF_WORKER.format(name)}\n"
+        yield from _fields(options, "")
     yield f"### A tenant\n\n{_TENANTS}\n"
     yield from _fields(TenantSettings, "")
     yield f"### A key\n\n{_KEYS}\n"
@@ -172,13 +187,21 @@ def _fields(owner: type[BaseModel], prefix: str, *, with_variables: bool = False
     texts = setting_docs(owner)
     rows = []
     for name, field in owner.model_fields.items():
-        if isinstance(field.annotation, type) and _is_section(field.annotation):
+        if any(_is_section(kind) for kind in _kinds(field.annotation)):
             continue
         variable = "INFERD_" + (prefix.replace(".", "__") + name).upper()
         cells = [f"`{name}`", f"`{variable}`", _type(field), _default(field), texts[name]]
         rows.append(cells if with_variables else [cells[0], *cells[2:]])
     names = ["setting", "variable", "type", "default", "meaning"]
     yield from _table(names if with_variables else [names[0], *names[2:]], rows)
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    """The classes of a field, whether it may be left out or not."""
+    optional = get_origin(annotation) in (Union, UnionType)
+    for kind in get_args(annotation) if optional else (annotation,):
+        if isinstance(kind, type):
+            yield kind
 
 
 def _is_section(annotation: type) -> bool:
@@ -226,8 +249,8 @@ def _default(field: FieldInfo) -> str:
     return f"`{list(value)}`".replace("'", '"') if isinstance(value, tuple) else f"`{value}`"
 
 
-def _metrics() -> Iterator[Sequence[str]]:
-    for collector in vars(metrics).values():
+def _metrics(module: ModuleType) -> Iterator[Sequence[str]]:
+    for collector in vars(module).values():
         if isinstance(collector, MetricWrapperBase):
             (metric,) = collector.describe()
             name = metric.name + ("_total" if metric.type == "counter" else "")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from indexer.database import Connection, Fence, Pool
+from indexer.types import Address
 from inferd.node.feed import Feed, Reading
 from inferd.node.metrics import (
     DECISIONS,
@@ -37,6 +38,7 @@ from inferd.workers.job import Job
 from inferd.workers.leases import Grant, Lease
 from scheduler.decision import Plan
 from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
+from scheduler.patience import Patience, patience_of
 from scheduler.planner import Changes, Planner
 from scheduler.quota import cost_tokens
 
@@ -45,7 +47,7 @@ _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DE
 # What a transaction with more gas could still deliver.
 _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
-_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED}
+_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED, Reason.INPUT_UNAVAILABLE}
 
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
@@ -158,6 +160,8 @@ class Rounds:
     """False while the tables are behind the chain."""
     record_up_to: int = 0
     """What a round with at most so many pending requests saw is stored; 0 = of no round."""
+    on_decided: Callable[[], None] = lambda: None
+    """Called when decisions are committed."""
     _state: _State = field(default_factory=_State)
     _grounds: Grounds | None = None
 
@@ -214,8 +218,10 @@ class Rounds:
         pending = state.planner.pending
         ROUND_PENDING.set(pending)
         if len(decided.rows):
+            expected = expectations(decided.plan, state.workers, reading.moment.rules.inclusion_s)
             for lease, job in await self._write(decided, reading.moment, pending, started_s):
-                self.dispatcher.start(lease, job)
+                self.dispatcher.start(lease, job, expected.get(lease.key))
+            self.on_decided()
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
         return decided.plan
@@ -287,8 +293,12 @@ class Rounds:
     async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
-            SELECT id, commitment, model_id, input, max_tokens, deadline_s
-            FROM chain.request WHERE id = ANY($1) AND status = 'pending'
+            SELECT id, commitment, model_id, max_tokens, deadline_s, requester,
+                   CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
+            FROM chain.request r
+            LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
+            WHERE id = ANY($1) AND status = 'pending'
+              AND (input_kind = 0 OR i.state = 'here')
             """,
             ids,
         )
@@ -301,9 +311,27 @@ class Rounds:
                 input=row["input"],
                 max_tokens=row["max_tokens"],
                 deadline_s=row["deadline_s"],
+                requester=Address(row["requester"]),
             )
             for row in rows
         }
+
+
+def expectations(
+    plan: Plan, workers: Mapping[WorkerId, WorkerView], inclusion_s: float
+) -> dict[RequestKey, Patience]:
+    """What the plan reckons with for each request that it gives away. Pure."""
+    return {
+        request.key: patience_of(
+            p90_ms, workers[worker].service[request.model].sigma, request.tokens_sigma, inclusion_s
+        )
+        for request, worker, p90_ms in zip(
+            plan.assigned.requests.tolist(),
+            plan.assigned.column("worker"),
+            plan.assigned.column("p90_ms"),
+            strict=True,
+        )
+    }
 
 
 def _grounds(inputs: RoundInputs, block_gas_limit: int) -> Grounds:

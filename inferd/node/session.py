@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,14 +19,18 @@ from indexer.status import IndexerStatus
 from indexer.store import load_cursor
 from indexer.types import WEI_PER_GWEI, Address, Hash32
 from inferd.chain.keys import address_of
+from inferd.inputs.keeper import Keeper, KeeperLimits
+from inferd.net.guarded import GuardedClient
 from inferd.node.base_fee_rises import BaseFeeRises
-from inferd.node.leader import Leadership, LostLeadership
+from inferd.node.input_settings import fetcher_of
+from inferd.node.leader import Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
-from inferd.node.metrics import RESULTS
+from inferd.node.metrics import INPUT_TRIES, RESULTS
+from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
-from inferd.node.snapshot import RoundInputs
+from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.supervise import run_all
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import Wakeup, rung_by_blocks
@@ -36,6 +41,8 @@ from inferd.settlement.engine import Settlement
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
+from inferd.workers.remote.roster import Roster
+from inferd.workers.retries import RetryBudget
 from scheduler.model import Rules, WorkerView
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
 
 _MONITOR_INTERVAL_S = 0.5
 _DECIDE_WITHIN_BLOCKS = 3
+_WORKER_CONNECTIONS = 2_000
+"""Each computation at a worker elsewhere holds one."""
 
 log = structlog.get_logger("node")
 
@@ -54,11 +63,12 @@ class Session:
         self._node = node
         self._db = db
         self._leadership = leadership
-        signer = node.poster
-        self._round_bell, self._settle_bell = Wakeup(), Wakeup()
+        self._round_bell, self._settle_bell, self._input_bell = Wakeup(), Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
-        self._workers = node.crew.pool_on(db)
-        self._own_accounts = own_accounts(settings, contracts.chain_id, signer.address)
+        self.workers = node.crew.pool_on(db, node.outputs)
+        self._own_accounts = own_accounts(
+            settings, contracts.chain_id, [poster.address for poster in node.posters]
+        )
         self._steering = Steering()
         self._rises = BaseFeeRises()
         self.worker_views: tuple[WorkerView, ...] | None = None
@@ -76,17 +86,54 @@ class Session:
         self.recheck = Recheck(
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
+        self.retries = RetryBudget()
         self.dispatcher = Dispatcher(
-            self._workers, db, fence=leadership.fence, on_change=self._lease_ended
+            self.workers,
+            db,
+            fence=leadership.fence,
+            on_change=self._lease_ended,
+            budget=self.retries,
+            proved=lambda: self.probation_success,
+            files=node.outputs,
+        )
+        self._http = GuardedClient(
+            reach_of(settings.pool, contracts.chain_id),
+            connections=_WORKER_CONNECTIONS,
+            per_host=_WORKER_CONNECTIONS // 2,
+        )
+        self.roster = Roster(
+            self.workers,
+            db,
+            self._http,
+            node.operator,
+            self.retries,
+            node.crew.names,
+            terms=roster_terms(settings.pool),
+            on_change=self._round_bell.ring,
         )
         self.settlement = Settlement(
             rpc=node.rpc,
             db=db,
             contracts=contracts,
-            signer=signer,
-            sign_group=self._workers.sign_group,
+            signers=node.posters,
+            sign_group=self.workers.sign_group,
             settings=settlement_settings(settings, node.facts, self._own_accounts),
             fence=leadership.fence,
+            claim=lambda poster: leadership.claim(poster_role(contracts.chain_id, poster)),
+        )
+        self.inputs = Keeper(
+            db,
+            fetcher_of(settings.inputs, contracts.chain_id),
+            KeeperLimits(
+                settings.inputs.at_once,
+                settings.inputs.per_host,
+                settings.inputs.max_tries,
+                settings.scheduling.inclusion_s,
+            ),
+            fence=leadership.fence,
+            bell=self._input_bell,
+            on_try=lambda outcome: INPUT_TRIES.labels(outcome).inc(),
+            on_change=self._round_bell.ring,
         )
         self.rounds = Rounds(
             db=db,
@@ -100,17 +147,26 @@ class Session:
             # Before the first look of settlement nothing would seem to cost more than its base fee.
             may_decide=lambda: self.caught_up and self.settlement.knows_prices,
             record_up_to=settings.retention.recorded_requests,
+            on_decided=self._input_bell.ring,
         )
         self.upkeep = Upkeep(
             db,
             leadership.fence,
+            outputs=node.outputs,
             settled_days=settings.retention.settled_days,
+            output_days=settings.retention.output_days,
+            input_hours=settings.retention.input_hours,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
             own_accounts=self._own_accounts,
             limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
+
+    @property
+    def probation_success(self) -> float:
+        """How surely a worker that is not ours must succeed to be off probation."""
+        return self._node.settings.limits.probation_success
 
     @property
     def caught_up(self) -> bool:
@@ -125,6 +181,7 @@ class Session:
             # Their daemon is gone, and with it what it computed for them.
             abandoned = await leases.abandon_previous(connection)
             await adopt_settings(connection, self._node.settings.scheduling.choice)
+        await self.inputs.begin_again()
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
         try:
@@ -137,6 +194,8 @@ class Session:
                         "indexer": self.indexer.run,
                         "recheck": self.recheck.run,
                         "rounds": self.rounds.run,
+                        "roster": self.roster.run,
+                        "inputs": self.inputs.run,
                         "dispatch": self.dispatcher.watch,
                         "settlement": self._settle,
                         "upkeep": self.upkeep.run,
@@ -146,6 +205,7 @@ class Session:
         finally:
             self._steering.close()
             await self.dispatcher.close()
+            await self._http.close()
 
     async def adopt_settings(self) -> None:
         """Takes over what the settings file says by now."""
@@ -189,7 +249,9 @@ class Session:
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
         scheduling = settings.scheduling
-        self.worker_views = await self._workers.views(connection, self._own_accounts)
+        self.worker_views = with_private(
+            await self.workers.views(connection, self._own_accounts), self._node.crew.addresses
+        )
         return RoundInputs(
             workers=self.worker_views,
             gas=await self.settlement.gas_model(),
@@ -204,12 +266,16 @@ class Session:
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
                 priority_fee_wei=self.settlement.status.tip_wei,
-                limits=limits_of(settings.limits, settings.tenants),
+                limits=limits_of(
+                    settings.limits, settings.tenants, unposted=settings.most_unposted
+                ),
                 flow_arcs=scheduling.flow_arcs,
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,
+            private_keys=self._node.crew.sealing.keys,
             budgets_wei=budgets_of(settings.limits),
+            unposted=self.settlement.status.crowded_out,
         )
 
     async def _monitor(self) -> None:
@@ -244,14 +310,16 @@ def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | No
     return HeadTrigger(settings.rpc_ws_urls, identity)
 
 
-def own_accounts(settings: Settings, chain_id: int, poster: Address) -> frozenset[Address]:
+def own_accounts(
+    settings: Settings, chain_id: int, posters: Iterable[Address]
+) -> frozenset[Address]:
     """The accounts whose money is the operator's. Raises BadKey."""
     named = settings.posting.own_accounts
     if named is not None:
         return frozenset(Address(to_canonical_address(account)) for account in named)
     return frozenset(
         {
-            poster,
+            *posters,
             *(
                 address_of(worker.owner, chain_id, use=f"owner of worker {worker.name}")
                 for worker in settings.workers
@@ -273,6 +341,7 @@ def settlement_settings(
         confirmations=posting.confirmations,
         max_in_flight=posting.max_in_flight,
         max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
+        max_priority_fee_wei=posting.max_priority_fee_gwei * WEI_PER_GWEI,
         max_transaction_wei=posting.max_transaction_gwei * WEI_PER_GWEI,
         cap_wei_per_hour=posting.cap_gwei_per_hour * WEI_PER_GWEI,
         cap_wei_per_day=posting.cap_gwei_per_day * WEI_PER_GWEI,

@@ -10,15 +10,13 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
-from eth_utils.address import is_address, is_hex_address
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -29,11 +27,16 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
+from inferd.node.pool_settings import PoolSettings
+from inferd.node.posting_settings import PostingSettings
+from inferd.node.scheduling_settings import SchedulingSettings
+from inferd.node.settings_section import Section
+from inferd.node.worker_settings import WorkerSettings
 from inferd.policies.installed import require_known
+from inferd.workers.service.settings import AgentSettings
 from scheduler import flow
-from scheduler.choice import Choice, chosen
-from scheduler.policies import DEFAULT
 
 LIVE = ("scheduling", "limits", "tenants")
 """What SIGHUP changes; all else needs a restart."""
@@ -46,11 +49,7 @@ class BadSettings(OperatorError):
     code: ClassVar[str] = "bad_settings"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ApiSettings(_Section):
+class ApiSettings(Section):
     """Where the node's HTTP API listens."""
 
     host: str = "127.0.0.1"
@@ -60,7 +59,7 @@ class ApiSettings(_Section):
     """0 = a free one, written to `data_dir`/api.json."""
 
 
-class IndexSettings(_Section):
+class IndexSettings(Section):
     """How the chain is followed."""
 
     poll_interval_s: float = Field(0.25, gt=0)
@@ -72,110 +71,35 @@ class IndexSettings(_Section):
     the node is not ready."""
 
 
-class SchedulingSettings(_Section):
-    """How requests are admitted and ordered."""
+class OutputSettings(Section):
+    """Where outputs are kept."""
 
-    policy: str = DEFAULT.name
-    """By which requests are ordered and workers chosen: a built-in one or that of an installed
-    package, see docs/policies.md. `inferd policy set` changes it without a restart."""
-    split: str = ""
-    """In its place several policies, each for its share of the requests, as in
-    `value=90,balanced=10`."""
-    weights: str = ""
-    """Of `balanced`, as in `fee=60,wait=30,slack=10`, which it has without it."""
-    policy_budget_ms: int = Field(200, ge=1, le=60_000)
-    """What a policy of an installed package may take of one round; if it is later, the round goes
-    by `least-requests`."""
-    max_wait_s: int = Field(300, ge=1)
-    """The wait after which a request goes before all that have waited less, whatever they pay.
-    Where more is asked than can be served, a short one costs much of what could be earned."""
-    flow_arcs: int = Field(0, ge=0)
-    """Up to how many arcs (requests times free slots, roughly) a round is decided exactly, by
-    minimum-cost flow; 0 = never. 5000 take some 10 ms, and the extra `flow`."""
-    inclusion_s: float = Field(3.0, gt=0)
-    """Time kept free between a computed result and its deadline."""
-    gas_margin: float = Field(1.5, ge=1)
-    """How many times its expected share of gas a fee must cover, at least."""
-    base_fee_quantile: float = Field(0.9, ge=0.5, le=0.999)
-    """A fee must also cover a rise of the base fee until its post that was not exceeded by this
-    part of the last 256 blocks: it counts where it is more than `gas_margin`, with volatile gas and
-    long computations."""
-    expected_batch: int = Field(1, ge=1)
-    """Results per post that its fixed gas is shared by when a request is admitted. 1 is safe with
-    little traffic; with much, a larger one admits fees that only pay in company."""
-    max_attempts: int = Field(8, ge=1)
-    """Leases that may fail before a request is given up."""
-
-    @property
-    def choice(self) -> Choice:
-        """The policies as the settings say. Raises BadChoice."""
-        return chosen(self.policy, self.split, self.weights)
+    database_kb: int = Field(256, ge=128, le=100_000)
+    """Outputs of up to so many kB are in PostgreSQL, larger ones in files below `data_dir`/outputs.
+    What a callback can take is always in the database."""
 
 
-class PostingSettings(_Section):
-    """When and at what price results go on chain."""
+class PrivateSettings(Section):
+    """Inputs that requesters encrypt to this node."""
 
-    delay_price_gwei_per_s: int = Field(5_000, ge=0)
-    """What one result's waiting for one second is worth."""
-    max_results: int = Field(240, ge=1, le=400)
-    """Results in one transaction, at most. More could exceed the size that clients take."""
-    max_gas: int = Field(15_000_000, ge=100_000, le=16_777_216)
-    """Gas limit of one transaction, at most."""
-    guard_s: float = Field(6.0, gt=0)
-    """A result whose deadline is nearer than this and one block more, or than two blocks, is
-    posted at once."""
-    lead_s: float = Field(1.5, gt=0, le=60)
-    """How long before the next block it is decided what to post, so that results that come between
-    two blocks share a transaction. Where blocks are less than 4 s or twice this apart, or come
-    without a rhythm, it is decided at once."""
-    max_fee_gwei: int = Field(200, ge=1)
-    """The most a unit of gas may cost, replacements included; above it results wait."""
-    max_transaction_gwei: int = Field(0, ge=0)
-    """The most one transaction may cost, in gwei of gas, replacements included; 0 = no limit."""
-    cap_gwei_per_hour: int = Field(0, ge=0)
-    """The most that posts and deliveries may cost in any hour, in gwei of gas: nothing is sent or
-    replaced beyond it, though results expire. 0 = no limit; `limits.budget_gwei_per_hour` holds
-    back new work instead."""
-    cap_gwei_per_day: int = Field(0, ge=0)
-    """The same in any 24 hours."""
-    confirmations: int = Field(2, ge=1)
-    """Blocks after which a transaction counts as done, its own included."""
-    max_in_flight: int = Field(5, ge=1)
-    """Transactions that are signed and not yet mined, at most."""
-    warn_runway_results: int = Field(200, ge=0)
-    """Warn where the poster's balance pays for fewer results than this, at what one costs now,
-    beyond what is under way and what waits; 0 = only where it does not pay for these."""
-    stop_runway_results: int = Field(5, ge=0)
-    """Plan no new transaction where it pays for fewer than this beyond what is under way, so that
-    this can still be replaced at a higher price."""
-    refund_expired: bool = True
-    """Refund expired requests as a service, at this operator's cost."""
-    refund_max_fee_gwei: int = Field(20, ge=1)
-    """The most a unit of gas may cost for refunds; above it they wait."""
-    refund_min_fee_ratio: float = Field(1.0, ge=0)
-    """How many times its share of the refund's gas a fee must be. Smaller ones are left to their
-    requesters, who can call `refund` themselves."""
-    refund_budget_gwei_per_day: int = Field(50_000_000, ge=0)
-    """Most that refunds may cost in any 24 hours, in gwei of gas."""
-    own_accounts: tuple[str, ...] | None = None
-    """Addresses whose money is yours: where one of them owns a worker, its share of a fee counts as
-    revenue. Without it: the poster, and the owners that `[[workers]]` names."""
-
-    @field_validator("own_accounts")
-    @classmethod
-    def _addresses(cls, accounts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for account in accounts or ():
-            if not (is_hex_address(account) and is_address(account)):
-                raise ValueError(f"{account} is no address of 0x and 40 hex digits")
-        return accounts
+    key_files: tuple[Path, ...] = ()
+    """Files with 64 hex digits, a private key of X25519 each. Requesters are told of the first;
+    what is encrypted to the others is still read. Without one, `data_dir`/encryption.key, which is
+    made at the first start."""
 
 
-class RetentionSettings(_Section):
+class RetentionSettings(Section):
     """How long what is over is kept."""
 
     settled_days: int = Field(90, ge=0)
     """Days after which a settled request is deleted with its output, unless a callback is owed or
     its payment is held back; 0 = never. The chain keeps all but the output."""
+    output_days: int = Field(0, ge=0)
+    """Days after its computation when a settled request's output alone is deleted, on the same
+    terms; 0 = it goes with the request."""
+    input_hours: int = Field(24, ge=0)
+    """Hours for which content that a request named by URI is kept when nobody waits for it any
+    more."""
     snapshot_hours: int = Field(24, ge=0)
     """Hours for which is kept what each round saw, for `inferd audit --replay`; 0 = rounds are not
     recorded."""
@@ -189,28 +113,6 @@ class RetentionSettings(_Section):
     def recorded_requests(self) -> int:
         """Up to how many pending requests a round is recorded; 0 = none is."""
         return self.snapshot_requests if self.snapshot_hours else 0
-
-
-class WorkerSettings(_Section):
-    """A worker inside this process."""
-
-    name: str = Field(pattern=r"^[a-z0-9-]{1,32}$")
-    """For logs and commands; nothing on chain knows it."""
-    backend: Literal["llamacpp", "wordllama", "markov"]
-    """What runs the model: SmolLM2-135M, embeddings, or a toy without weights."""
-    model: str = Field(min_length=1, max_length=200)
-    """The name requests use."""
-    slots: int = Field(1, ge=1)
-    """Requests it computes at the same time."""
-    memory_mb: int = Field(1024, ge=1)
-    """What it offers to requests that ask for memory."""
-    unload_after_s: float = Field(0.0, ge=0)
-    """Seconds without a request after which its model leaves memory. The next request waits until
-    it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
-    key: KeySource
-    """Signs its results; its address is the worker."""
-    owner: KeySource | None = None
-    """Who registers and stakes it and is paid; needed by `inferd worker register` only."""
 
 
 class Settings(BaseSettings):
@@ -234,7 +136,7 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = None
     """PostgreSQL 15 or newer; without it inferd runs its own in `data_dir`."""
     data_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("inferd")))
-    """The embedded PostgreSQL and api.json; each daemon needs its own."""
+    """The embedded PostgreSQL, api.json and large outputs; each daemon needs its own."""
     cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("inferd")))
     """Model files."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -246,21 +148,50 @@ class Settings(BaseSettings):
 
     poster: KeySource = KeySource(dev_account=1)
     """Pays the gas of posts and earns the poster's share."""
+    posters: tuple[KeySource, ...] = ()
+    """Several such keys in place of `poster`, as `[[posters]]`: what is ready is divided among
+    them. Each has `posting.max_in_flight` transactions of its own under way, and a balance of its
+    own; all other limits are of all together. One that is taken out is followed until nothing of it
+    is under way."""
     requester: KeySource = KeySource(dev_account=2)
     """Pays for what `inferd submit` asks."""
     deployer: KeySource = KeySource(dev_account=0)
     """Pays for `inferd deploy`, and owns what it deploys unless `--owner` names another."""
     workers: tuple[WorkerSettings, ...] = ()
-    """Workers inside the daemon."""
+    """Your workers: inside the daemon, or behind an `inferd worker`."""
+    pool: PoolSettings = PoolSettings()
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
+    inputs: InputSettings = InputSettings()
+    outputs: OutputSettings = OutputSettings()
+    private: PrivateSettings = PrivateSettings()
     retention: RetentionSettings = RetentionSettings()
+    agent: AgentSettings = AgentSettings()
     limits: LimitSettings = LimitSettings()
     tenants: tuple[TenantSettings, ...] = ()
     """Requesters that are treated in their own way."""
+
+    @model_validator(mode="after")
+    def _one_list_of_posters(self) -> Settings:
+        if self.posters and "poster" in self.model_fields_set:
+            raise ValueError("name the posters' keys in `poster` or in `posters`, not in both")
+        if len({source.model_dump_json() for source in self.posters}) != len(self.posters):
+            raise ValueError("two of the `posters` are one key")
+        return self
+
+    @property
+    def named_posters(self) -> dict[str, KeySource]:
+        """By the names that commands take: `poster`, `poster-2`, and so on; one at least."""
+        keys = self.posters or (self.poster,)
+        return {f"poster-{n}" if n > 1 else "poster": key for n, key in enumerate(keys, 1)}
+
+    @property
+    def most_unposted(self) -> int:
+        """Results that wait beside full transactions from which on no request is begun."""
+        return len(self.named_posters) * self.posting.max_in_flight * self.posting.max_results
 
     @field_validator("scheduling")
     @classmethod

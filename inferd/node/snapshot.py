@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.database import Connection
+from indexer.types import Address
 from inferd.node.spending import load_budgets
 from inferd.node.tenants import load_uses
+from inferd.protocol.private import (
+    INPUT_MAGIC,
+    EncryptionKey,
+    NotPrivate,
+    private_model,
+    recipient_of,
+)
 from inferd.protocol.request import Delivery, InputKind
+from inferd.protocol.request import ModelId as ChainModelId
 from inferd.settlement.delivery_gas import later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.workers.leases import failure_words
@@ -45,6 +55,10 @@ class RoundInputs:
     """Of a transaction of this operator."""
     budgets_wei: tuple[tuple[int, int], ...] = ()
     """Windows in seconds and the gas that may be spent within each."""
+    unposted: int = 0
+    """Results that wait for room in a post."""
+    private_keys: frozenset[EncryptionKey] = frozenset()
+    """To which inputs may be encrypted."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""
@@ -78,6 +92,7 @@ async def load_moment(connection: Connection, inputs: RoundInputs) -> Moment | N
     taken = Taken(
         await load_uses(connection, inputs.rules.limits),
         await load_budgets(connection, inputs.budgets_wei, Cover(moment, len(inputs.workers))),
+        inputs.unposted,
     )
     return replace(moment, taken=taken)
 
@@ -89,19 +104,48 @@ def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     return replace(rules, inclusion_s=inclusion_s, block_interval_s=interval_s)
 
 
-def unsupported(quorum: int, input_kind: int, *, under_terms: bool) -> str | None:
-    """What of a request this node cannot do, in words."""
+def unsupported(
+    quorum: int, head: bytes, keys: Collection[EncryptionKey], *, under_terms: bool
+) -> str | None:
+    """What of a request this node cannot do, in words; `head` is the beginning of its input."""
     if under_terms:
         return "models with a verifier or a dispute window are not served by this node"
     if quorum != 1:
         return f"a quorum of {quorum} workers is not served by this node"
-    if input_kind != InputKind.INLINE:
-        return "inputs by URI are not served by this node"
+    try:
+        recipient = recipient_of(head)
+    except NotPrivate as error:
+        return str(error)
+    if recipient is not None and recipient not in keys:
+        return "its input is encrypted to a key that this node does not have"
     return None
 
 
-def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
-    """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer."""
+def with_private(
+    views: Iterable[WorkerView], holders: Collection[Address]
+) -> tuple[WorkerView, ...]:
+    """The workers, of which `holders` have the node's keys: they serve the private requests of
+    their models too."""
+    return tuple(_with_private(view) if Address(view.id) in holders else view for view in views)
+
+
+def _with_private(view: WorkerView) -> WorkerView:
+    private = {_private(model): estimate for model, estimate in view.service.items()}
+    loaded = view.loaded
+    if loaded is not None:
+        loaded |= {_private(model) for model in loaded}
+    return replace(view, service={**view.service, **private}, loaded=loaded)
+
+
+def _private(model: ModelId) -> ModelId:
+    return ModelId(private_model(ChainModelId(model)))
+
+
+def request_of(
+    row: Any, max_gas: int, lengths: Lengths, keys: Collection[EncryptionKey] = ()
+) -> PendingRequest:
+    """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer, inputs
+    may be encrypted to `keys`."""
     delivery = (
         Delivery(row["delivery"]),
         row["callback_gas_limit"],
@@ -109,22 +153,27 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         row["max_tokens"],
     )
     tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
-    lacking = unsupported(row["quorum"], row["input_kind"], under_terms=row["under_terms"])
+    head = row["head"] or b""
+    lacking = unsupported(row["quorum"], head, keys, under_terms=row["under_terms"])
+    model = ModelId(row["model_id"])
+    by_uri, input_state = row["input_kind"] == InputKind.URI, row["input_state"]
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
         tenant=TenantId(row["requester"]),
-        model=ModelId(row["model_id"]),
+        model=_private(model) if head.startswith(INPUT_MAGIC) else model,
         fee_wei=row["fee_wei"],
         submitted_at_s=row["created_at_s"],
         deadline_s=row["deadline_s"],
         max_tokens=row["max_tokens"],
-        input_bytes=row["input_bytes"],
+        input_bytes=row["content_bytes"] or 0 if by_uri else row["input_bytes"],
         memory_mb=row["memory_mb"],
         attempts=row["attempts"],
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
         unsupported=lacking or undeliverable(*delivery, max_gas),
+        input_awaited=by_uri and input_state not in ("here", "lost"),
+        input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
         later_gas=later_gas(*delivery),
         charged=row["charged"],

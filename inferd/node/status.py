@@ -20,6 +20,7 @@ from inferd.node.account_views import funds_view
 from inferd.node.api_models import (
     EndpointView,
     IndexView,
+    PosterView,
     SettlementView,
     StatusView,
     WorkerStatusView,
@@ -28,7 +29,7 @@ from inferd.node.crew import Crew
 from inferd.node.health import Health
 from inferd.node.settings import Settings
 from inferd.settlement.runway import FundsState
-from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
 from inferd.workers import service_stats
 from scheduler.model import WorkerId
 
@@ -41,14 +42,11 @@ _STALLED_S = 10
 class StatusReader:
     """Joins the session's parts, where there is one, with the tables."""
 
-    def __init__(
-        self, settings: Settings, chain_id: int, health: Health, crew: Crew, poster: str
-    ) -> None:
+    def __init__(self, settings: Settings, chain_id: int, health: Health, crew: Crew) -> None:
         self._settings = settings
         self._chain_id = chain_id
         self._health = health
         self._crew = crew
-        self._poster = poster
         self.session: Session | None = None
         self.db: Pool | None = None
 
@@ -73,13 +71,28 @@ class StatusReader:
             PausedReason.SPENDING_OVER_CAP: settlement.posting,
             PausedReason.TRANSACTION_REFUSED: settlement.last_error or "see the log",
             PausedReason.SIGNER_UNAVAILABLE: settlement.last_error or "see the log",
+            PausedReason.NO_CONTRACT_CODE: settlement.last_error or "see the log",
+            PausedReason.KEY_IN_USE: ", ".join(_paused_keys(settlement)),
         }
         for reason, detail in details.items():
             health.set(reason.value, settlement.paused_reason is reason, detail)
-        health.warn("balance_low", settlement.funds is FundsState.LOW, funds_words(settlement))
+        set_apart = " ".join(filter(None, settlement.set_apart.values()))
+        health.warn("set_apart", bool(set_apart), set_apart)
+        crowded_out = settlement.crowded_out
+        health.warn(
+            "posting_behind",
+            crowded_out >= self._settings.most_unposted,
+            f"{crowded_out:,}",
+        )
+        going_on = settlement.paused_reason is None
+        paused = _paused_keys(settlement) if going_on else []
+        health.warn("poster_paused", bool(paused), ", ".join(paused))
+        low = [key for key in settlement.keys if key.funds is FundsState.LOW]
+        health.warn("balance_low", bool(low), "; ".join(_funds_of_key(key) for key in low))
         views = session.worker_views
         health.set("no_workers", views is not None and not any(v.available for v in views))
         _measure_endpoints(session)
+        _measure_workers(session)
         metrics.READY.set(health.ready)
         metrics.HEAD_BLOCK.set(index.head or 0)
         metrics.INDEXED_BLOCK.set(index.indexed or 0)
@@ -91,12 +104,8 @@ class StatusReader:
         metrics.QUARANTINED.set(index.quarantined)
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
         metrics.REPAIRED_BLOCKS.set(_repaired_blocks(session))
-        metrics.POSTER_BALANCE.set(settlement.balance_wei or 0)
-        metrics.POSTER_LOW.set(settlement.funds is not FundsState.ENOUGH)
-        if settlement.projection is not None:
-            runway = settlement.projection.runway_results
-            metrics.POSTER_SPEND.set(settlement.projection.spend_wei)
-            metrics.POSTER_RUNWAY.set(inf if runway is None else runway)
+        for key in settlement.keys:
+            _measure_key(key)
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
         metrics.CALLBACKS_OWED.set(settlement.callbacks_owed)
@@ -162,14 +171,11 @@ class StatusReader:
         if session is None:
             return None
         status = session.settlement.status
-        funds = None
-        if self.db is not None:
-            async with self.db.acquire() as connection:
-                funds = await funds_view(connection, status)
+        former = [key for key in status.former.values() if key.in_flight]
+        posters = [await self._poster_view(key, former=False) for key in status.keys]
+        posters += [await self._poster_view(key, former=True) for key in former]
         return SettlementView(
-            poster=self._poster,
-            balance_wei=None if status.balance_wei is None else str(status.balance_wei),
-            funds=funds,
+            posters=posters,
             in_flight=status.in_flight,
             ready=status.ready,
             paused_reason=status.paused_reason,
@@ -178,14 +184,54 @@ class StatusReader:
             delivering=status.delivering,
         )
 
+    async def _poster_view(self, key: KeyStatus, *, former: bool) -> PosterView:
+        funds = None
+        if self.db is not None:
+            async with self.db.acquire() as connection:
+                funds = await funds_view(connection, key)
+        return PosterView(
+            address=to_checksum_address(key.address),
+            former=former,
+            balance_wei=None if key.balance_wei is None else str(key.balance_wei),
+            funds=funds,
+            in_flight=key.in_flight,
+            confirmed=key.confirmed_transactions,
+            paused_reason=key.paused_reason,
+            error=key.last_error,
+        )
 
-def funds_words(settlement: SettlementStatus) -> str:
-    """What the poster holds, and what that has to pay for."""
-    seen = settlement.projection
+
+def _paused_keys(settlement: SettlementStatus) -> list[str]:
+    return [
+        f"{to_checksum_address(key.address)}: {key.paused_reason}"
+        for key in settlement.keys
+        if key.paused_reason is not None
+    ]
+
+
+def _measure_key(key: KeyStatus) -> None:
+    poster = to_checksum_address(key.address)
+    metrics.POSTER_BALANCE.labels(poster).set(key.balance_wei or 0)
+    metrics.POSTER_LOW.labels(poster).set(key.funds is not FundsState.ENOUGH)
+    metrics.POSTER_IN_FLIGHT.labels(poster).set(key.in_flight)
+    metrics.POSTER_PAUSED.labels(poster).set(key.paused_reason is not None)
+    if key.projection is not None:
+        runway = key.projection.runway_results
+        metrics.POSTER_SPEND.labels(poster).set(key.projection.spend_wei)
+        metrics.POSTER_RUNWAY.labels(poster).set(inf if runway is None else runway)
+
+
+def _funds_of_key(key: KeyStatus) -> str:
+    return f"{to_checksum_address(key.address)}: {funds_words(key)}"
+
+
+def funds_words(held: SettlementStatus | KeyStatus) -> str:
+    """What the posters hold, or one of them, and what that has to pay for."""
+    seen = held.projection
     if seen is None:
-        return f"it holds {settlement.balance_wei} wei"
+        return f"it holds {held.balance_wei} wei"
     return (
-        f"it holds {settlement.balance_wei} wei; transactions under way can cost"
+        f"it holds {held.balance_wei} wei; transactions under way can cost"
         f" {seen.in_flight_wei}, waiting work some {seen.waiting_wei}, one more result"
         f" {seen.result_wei}"
     )
@@ -245,6 +291,15 @@ def endpoint_views(
             )
         )
     return views
+
+
+def _measure_workers(session: Session) -> None:
+    views = session.worker_views or ()
+    given = sum(view.available for view in views)
+    metrics.POOL_WORKERS.labels("yes").set(given)
+    metrics.POOL_WORKERS.labels("no").set(len(views) - given)
+    metrics.LATE_ANSWERS.set(session.dispatcher.waiting_late)
+    metrics.RETRIES_LEFT.set(session.retries.tokens)
 
 
 def _measure_endpoints(session: Session) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from indexer.database import connect
 from indexer.schema import chain_migrations, migrate
+from indexer.threads import in_thread
 from inferd.node.postgres import EmbeddedPostgres
 from inferd.node.preflight import node_migrations
 from inferd.node.settings import Settings
-from inferd.node.threads import in_thread
 
 
 class Database:

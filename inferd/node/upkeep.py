@@ -12,10 +12,13 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from indexer.database import Fence, Pool
 from indexer.types import Address
+from inferd.inputs import rows as inputs
 from inferd.node import account_metrics, recorded, tenants
 from inferd.node.metrics import RESULTS
 from inferd.node.retention import Retention
-from inferd.workers import leases, length_stats
+from inferd.outputs.files import OutputFiles
+from inferd.outputs.sweep import drop_outputs, sweep_files
+from inferd.workers import leases, length_stats, reputation
 from scheduler.allowance import Limits
 
 _LEASE_SWEEP_S = 1.0
@@ -33,7 +36,10 @@ class Upkeep:
         db: Pool,
         fence: Fence,
         *,
+        outputs: OutputFiles,
         settled_days: int,
+        output_days: int,
+        input_hours: int,
         snapshot_hours: int,
         snapshot_bytes: int,
         own_accounts: Collection[Address],
@@ -43,6 +49,9 @@ class Upkeep:
         self._retention = Retention(db, fence, settled_days=settled_days)
         self._db = db
         self._fence = fence
+        self._outputs = outputs
+        self._output_days = output_days
+        self._input_hours = input_hours
         self._snapshot_hours = snapshot_hours
         self._snapshot_bytes = snapshot_bytes
         self._own_accounts = own_accounts
@@ -66,6 +75,9 @@ class Upkeep:
             (self.forget_old_rounds, _RETENTION_S),
             (self.forget_snapshots, _RETENTION_S),
             (self.forget_requesters, _RETENTION_S),
+            (self.forget_failures, _RETENTION_S),
+            (self.forget_inputs, _RETENTION_S),
+            (self.forget_outputs, _RETENTION_S),
             (self._retention.run, _RETENTION_S),
             (self.measure_accounts, _ACCOUNTS_S),
         )
@@ -129,6 +141,23 @@ class Upkeep:
             await self._fence(connection)
             await length_stats.forget(connection, _KEEP_REQUESTERS_DAYS)
             await tenants.forget(connection, self._limits(), time.time())
+
+    async def forget_failures(self) -> None:
+        """Keeps the newest failures of each worker."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await reputation.forget_failures(connection)
+
+    async def forget_inputs(self) -> None:
+        """Deletes fetched content that nobody waits for."""
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await inputs.forget(connection, self._input_hours * 3600)
+
+    async def forget_outputs(self) -> None:
+        """Deletes outputs after their time, and files that belong to no result."""
+        await drop_outputs(self._db, self._fence, after_days=self._output_days)
+        await sweep_files(self._db, self._outputs)
 
     async def measure_accounts(self) -> None:
         """Brings the gauges of fees and gas up to date."""

@@ -24,6 +24,7 @@ _SELECT = f"""
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
+           named.tries AS input_tries, named.trouble AS input_trouble,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
@@ -44,6 +45,8 @@ _SELECT = f"""
     LEFT JOIN node.refusal refusal
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
            AND refusal.deadline_s = r.deadline_s
+    LEFT JOIN node.input named
+        ON named.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     LEFT JOIN LATERAL (
         SELECT kind AS decision_kind, {_DECISION} FROM node.decision d
         WHERE request_id = r.id AND commitment = r.commitment ORDER BY d.id DESC LIMIT 1
@@ -140,7 +143,10 @@ def _sentence(row: Mapping[str, Any], reason: Reason) -> str:
     if row["decision_reason"] != reason:
         return explain(reason, Numbers())
     named = {name: row[f"decision_{name}"] for name in DECISION_COLUMNS}
-    return decision_of(named).sentence
+    sentence = decision_of(named).sentence
+    if reason is Reason.INPUT_AWAITED and row["input_trouble"] is not None:
+        sentence += f" Try {row['input_tries']} failed: {row['input_trouble']}."
+    return sentence
 
 
 def callback_of(row: Mapping[str, Any]) -> CallbackState | None:

@@ -20,12 +20,15 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.TENANT_RATE: "Wait; the owner can raise the requester's allowance.",
     Reason.PROBATION_CAP: "Wait for another worker, or until the new ones have proved themselves.",
     Reason.BUDGET_SPENT: "Wait; the owner can raise the budget.",
+    Reason.INPUT_AWAITED: "Wait; where the last try failed, make the content reachable.",
+    Reason.POSTING_BEHIND: "Wait until results are posted; what is in their way, `status` names.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
     Reason.MODEL_UNKNOWN: "Ask for a model that `inferd status` lists; the fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
     Reason.UNSUPPORTED: "Ask again without what the sentence names; this one is refunded later.",
     Reason.ATTEMPTS_EXHAUSTED: "Wait for the refund; the workers' logs say why they failed.",
     Reason.BAD_INPUT: "Correct the input and ask again; this one is refunded after its deadline.",
+    Reason.INPUT_UNAVAILABLE: "Make the content reachable and ask again; this one is refunded.",
 }
 
 _SENTENCES: dict[RequestState, str] = {

@@ -16,7 +16,8 @@ from scheduler.experiment import RATIO_ALARM, Difference, difference, ratio_p_va
 _BPS = 10_000
 
 # What a request cost: its part of each transaction that it was in and that was mined, whatever came
-# of it. The dearest bytes of a nonce are the ones that were mined.
+# of it. The parts of a transaction sum to what was paid for it: the first ones have a wei more
+# where it does not go up. The dearest bytes of a nonce are the ones that were mined.
 _SELECT = """
     WITH assigned AS (
         SELECT DISTINCT ON (d.request_id, d.commitment)
@@ -26,14 +27,22 @@ _SELECT = """
         ORDER BY d.request_id, d.commitment, d.id
     ), spent AS (
         SELECT i.request_id, i.commitment,
-               sum(div(a.gas_used * a.effective_gas_price_wei + a.data_fee_wei,
-                       (SELECT count(*) FROM node.tx_item o WHERE o.intent_id = i.intent_id)))
+               sum(div(a.paid_wei, among.items) + (among.before < a.paid_wei % among.items)::int)
                AS gas_wei
         FROM assigned s
         JOIN node.tx_item i ON i.request_id = s.request_id AND i.commitment = s.commitment
         JOIN node.tx_intent t ON t.id = i.intent_id AND t.kind IN ('post', 'deliver')
-        JOIN node.tx_attempt a ON a.intent_id = i.intent_id AND a.gas_used IS NOT NULL
-             AND a.state = 'mined'
+        CROSS JOIN LATERAL (
+            SELECT gas_used * effective_gas_price_wei + data_fee_wei AS paid_wei
+            FROM node.tx_attempt
+            WHERE intent_id = i.intent_id AND gas_used IS NOT NULL AND state = 'mined'
+        ) a
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS items,
+                   count(*) FILTER (WHERE (o.request_id, o.commitment)
+                                          < (i.request_id, i.commitment)) AS before
+            FROM node.tx_item o WHERE o.intent_id = i.intent_id
+        ) among
         GROUP BY i.request_id, i.commitment
     )
     SELECT s.arm, q.status = 'fulfilled' AS settled, q.fee_wei, w.owner,

@@ -5,6 +5,10 @@ Types, as the contracts hash them:
                                                   with name "inferd" and version "1"
   ResultGroup(bytes items)                        verified by InferenceResults
   WorkerConsent(address owner,address signer)     verified by WorkerRegistry
+  EncryptionKey(bytes32 key)                      verified by requesters, contract InferenceRequests
+
+What operators and worker agents sign for each other has a domain of another name: see
+inferd.protocol.worker_api_signing.
 """
 
 from __future__ import annotations
@@ -24,10 +28,10 @@ CompactSignature = NewType("CompactSignature", bytes)
 _DOMAIN_TYPEHASH = keccak(
     text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
 )
-_NAME_HASH = keccak(text="inferd")
 _VERSION_HASH = keccak(text="1")
 _RESULT_GROUP_TYPEHASH = keccak(text="ResultGroup(bytes items)")
 _WORKER_CONSENT_TYPEHASH = keccak(text="WorkerConsent(address owner,address signer)")
+_ENCRYPTION_KEY_TYPEHASH = keccak(text="EncryptionKey(bytes32 key)")
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 
@@ -35,24 +39,29 @@ class BadSignature(ValueError):
     """The bytes are no valid signature."""
 
 
-def domain_separator(chain_id: int, verifying_contract: Address) -> Hash32:
+def domain_separator(chain_id: int, verifying_contract: Address, *, name: str = "inferd") -> Hash32:
     """EIP-712 `hashStruct(eip712Domain)`."""
     encoded = encode(
         ("bytes32", "bytes32", "bytes32", "uint256", "address"),
-        (_DOMAIN_TYPEHASH, _NAME_HASH, _VERSION_HASH, chain_id, verifying_contract),
+        (_DOMAIN_TYPEHASH, keccak(text=name), _VERSION_HASH, chain_id, verifying_contract),
     )
     return Hash32(keccak(encoded))
 
 
 def group_digest(domain: Hash32, items: bytes) -> Hash32:
     """What a worker signs for a group of packed items."""
-    return _digest(domain, keccak(_RESULT_GROUP_TYPEHASH + keccak(items)))
+    return typed_digest(domain, keccak(_RESULT_GROUP_TYPEHASH + keccak(items)))
 
 
 def consent_digest(domain: Hash32, owner: Address, signer: Address) -> Hash32:
     """What a worker's key signs to let `owner` register it."""
     encoded = encode(("bytes32", "address", "address"), (_WORKER_CONSENT_TYPEHASH, owner, signer))
-    return _digest(domain, keccak(encoded))
+    return typed_digest(domain, keccak(encoded))
+
+
+def encryption_key_digest(domain: Hash32, key: bytes) -> Hash32:
+    """What a poster signs to say that this key of X25519 is its own."""
+    return typed_digest(domain, keccak(_ENCRYPTION_KEY_TYPEHASH + key))
 
 
 class DigestSigner:
@@ -73,6 +82,21 @@ def sign_digest(private_key: PrivateKey, digest: Hash32) -> CompactSignature:
     return DigestSigner(private_key).sign(digest)
 
 
+def compact(signature: bytes) -> CompactSignature:
+    """A signature of 65 bytes (r, s, v), as wallets give them, in 64; one of 64 as it is.
+
+    Raises BadSignature for any other length or v.
+    """
+    if len(signature) == 64:
+        return CompactSignature(signature)
+    if len(signature) != 65 or signature[64] not in {0, 1, 27, 28} or signature[32] >= 0x80:
+        raise BadSignature("a signature has 64 bytes, or 65 with v = 27 or 28")
+    parity = (signature[64] + 1) % 2 if signature[64] >= 27 else signature[64]
+    return CompactSignature(
+        signature[:32] + bytes([signature[32] | parity << 7]) + signature[33:64]
+    )
+
+
 def recover(digest: Hash32, signature: CompactSignature) -> Address:
     """Who signed. Raises BadSignature for what the contracts would refuse."""
     if len(signature) != 64:
@@ -91,5 +115,6 @@ def recover(digest: Hash32, signature: CompactSignature) -> Address:
     return Address(keccak(public_key.format(compressed=False)[1:])[12:])
 
 
-def _digest(domain: Hash32, struct_hash: bytes) -> Hash32:
+def typed_digest(domain: Hash32, struct_hash: bytes) -> Hash32:
+    """What is signed of a message of this domain: EIP-712 `encode`, hashed."""
     return Hash32(keccak(b"\x19\x01" + domain + struct_hash))

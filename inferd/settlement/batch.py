@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
@@ -25,7 +26,8 @@ from inferd.settlement.settings import SettlementSettings
 from scheduler.audit import merkle_root
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gas_fit import GasObservation, fit_gas_model
-from scheduler.model import DeliveryKind, GasModel, ReadyResult, RequestKey, WorkerId
+from scheduler.model import DeliveryKind, GasModel, RequestKey, WorkerId
+from scheduler.posting_model import ReadyResult
 
 _log = structlog.get_logger("settlement")
 _MAX_READY = 5_000
@@ -54,6 +56,8 @@ class StoredResult:
     """False where it is for a contract and fits in no transaction to it."""
     cohort: Cohort | None = None
     """Those with which it was in a transaction that failed, maybe because of it."""
+    later_bytes: int = 0
+    """Of the calldata of the call of a contract that follows from it."""
 
     def outbox_item(self) -> Item:
         return Item(self.item.request_id, self.item.commitment, self.worker)
@@ -144,7 +148,17 @@ def _stored_results(
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
-        found.append(StoredResult(item, worker, row["signature"], ready, deliverable, cohort))
+        found.append(
+            StoredResult(
+                item,
+                worker,
+                row["signature"],
+                ready,
+                deliverable,
+                cohort,
+                later_bytes if to_contract else 0,
+            )
+        )
     return found
 
 
@@ -218,8 +232,13 @@ async def load_gas_model(pool: Pool, settings: SettlementSettings) -> GasModel:
             " ORDER BY seen_at DESC LIMIT $1",
             settings.gas_window,
         )
-    observed = [GasObservation(*row) for row in rows]
-    return fit_gas_model(observed, settings.gas_prior)
+    return _fitted(tuple(GasObservation(*row) for row in rows), settings.gas_prior)
+
+
+@lru_cache(maxsize=2)
+def _fitted(observed: tuple[GasObservation, ...], prior: GasModel) -> GasModel:
+    """Rounds and steps ask many times between two posts, and a fit takes 3 ms."""
+    return fit_gas_model(observed, prior)
 
 
 async def load_base_fees(pool: Pool, head: BlockRef) -> tuple[int, ...]:

@@ -49,7 +49,8 @@ _OWED = f"""
                    failure.failed_intent, failure.failed_size
             FROM chain.request r
             CROSS JOIN LATERAL (
-                SELECT octet_length(output) AS bytes FROM node.result n
+                SELECT coalesce(octet_length(output), file_bytes) AS bytes
+                FROM node.result n
                 WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
                 LIMIT 1
             ) o

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from indexer.database import Pool
@@ -15,7 +15,7 @@ from indexer.rpc.wire import quantity
 from indexer.types import Address, BlockRef, Hash32, Wei
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.fees import Market
-from inferd.settlement.rollups import Rollup
+from inferd.settlement.rollups import Rollup, RollupRpc
 from scheduler.gas import base_fee_bound, next_base_fee
 
 RPC_TROUBLE = (RpcUnreachable, RpcError)
@@ -27,27 +27,16 @@ chain's rule goes so far in one block."""
 _NONCE_LIMIT = 2**63
 
 
-class ChainRpc(Protocol):
+class ChainRpc(RollupRpc, Protocol):
     """The part of indexer.rpc.Rpc that settlement uses."""
 
     async def request(self, method: str, params: Sequence[Any] = ()) -> Any: ...
 
     async def header(self, block: int | Hash32 | Literal["latest"]) -> Header | None: ...
 
-    async def call(
-        self,
-        to: Address,
-        data: bytes,
-        block: BlockRef | Hash32 | Literal["latest", "pending"] = "latest",
-        sender: Address | None = None,
-        gas: int | None = None,
-    ) -> bytes: ...
-
     async def balance(self, address: Address) -> Wei: ...
 
     async def nonce(self, address: Address) -> int: ...
-
-    async def code(self, address: Address) -> bytes: ...
 
     async def gas_price(self) -> Wei: ...
 
@@ -109,13 +98,31 @@ async def look(
     return Sight(
         head=head,
         market=await _market(rpc, pool, head, max_tip_wei),
-        chain_nonce=await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()}),
+        chain_nonce=await nonce_at(rpc, sender, head),
         settled_nonce=await _nonce_at(rpc, sender, hex(deep)),
         balance_wei=balance_wei,
         free_wei=balance_wei,
         data=await rollup.data_price(head),
         replaces=await rollup.replaces(),
     )
+
+
+async def look_as(rpc: ChainRpc, sender: Address, seen: Sight, confirmations: int) -> Sight:
+    """The same at the same head for another sender. Raises RPC_TROUBLE."""
+    head = seen.head
+    balance_wei = await rpc.balance(sender)
+    return replace(
+        seen,
+        chain_nonce=await nonce_at(rpc, sender, head),
+        settled_nonce=await _nonce_at(rpc, sender, hex(max(head.number - confirmations + 1, 0))),
+        balance_wei=balance_wei,
+        free_wei=balance_wei,
+    )
+
+
+async def nonce_at(rpc: ChainRpc, sender: Address, head: BlockRef) -> int:
+    """The lowest nonce that was not spent at that block. Raises RPC_TROUBLE."""
+    return await _nonce_at(rpc, sender, {"blockHash": "0x" + head.hash.hex()})
 
 
 async def canonical_hash(rpc: ChainRpc, pool: Pool, head: BlockRef, number: int) -> bytes | None:

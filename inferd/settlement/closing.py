@@ -8,10 +8,13 @@ from indexer.rpc import Receipt
 from indexer.types import Address, Contracts
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.diagnosis import diagnose
+from inferd.settlement.ending import ItemKey
 from inferd.settlement.launch import gas_cap
-from inferd.settlement.outbox import ItemKey, Outbox
+from inferd.settlement.outbox import Outbox
 from inferd.settlement.receipts import (
     CANCELLED_BY_OPERATOR,
+    MISSING,
+    NO_CONTRACT,
     NOT_WANTED,
     OUT_OF_GAS,
     PRICED_OUT,
@@ -23,8 +26,9 @@ from inferd.settlement.receipts import (
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
-from inferd.settlement.settings import SettlementSettings, SettlementStatus
+from inferd.settlement.settings import Ended, KeyStatus, SettlementSettings, SettlementStatus
 from inferd.settlement.state import IntentState
+from inferd.settlement.void import find_void
 
 _log = structlog.get_logger("settlement")
 
@@ -37,6 +41,7 @@ class Closer:
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
+        key: KeyStatus,
         address: Address,
     ) -> None:
         self._rpc = rpc
@@ -44,6 +49,7 @@ class Closer:
         self._contracts = contracts
         self._settings = settings
         self._status = status
+        self._key = key
         self._address = address
 
     async def close_mined(
@@ -51,15 +57,12 @@ class Closer:
     ) -> None:
         """Its transaction is deep enough. Raises RPC_TROUBLE."""
         mined = intent.attempt(receipt.tx_hash)
-        gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
-        self._status.gas_spent_wei += gas_wei + mined.data_fee_wei
         if not intent.has_effect(mined):
             outcome = _why_without_effect(intent, wanted=wanted)
             outcomes = intent.all_items(REFUSED) if outcome == REFUSED else {}
             await self.close(intent, IntentState.CANCELLED, outcome, outcomes, receipt)
             return
         if not receipt.succeeded:
-            self._status.failed_transactions += 1
             # With all the gas there may be, more of it is no answer: the items go apart instead.
             higher = mined.gas_limit < gas_cap(self._settings.max_gas, sight)
             gas_was_why = higher and ran_out_of_gas(receipt.gas_used, mined.gas_limit)
@@ -74,12 +77,29 @@ class Closer:
                 diagnosis=why,
             )
             return
-        self._status.confirmed_transactions += 1
         outcomes = item_outcomes(intent, receipt.logs, self._contracts)
+        if outcomes and set(outcomes.values()) == {MISSING}:
+            await self._close_without_events(intent, outcomes, receipt)
+            return
         groups = None
         if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
             groups = len(posted_groups(intent.calldata))
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
+
+    async def _close_without_events(
+        self, intent: Intent, outcomes: dict[ItemKey, str], receipt: Receipt
+    ) -> None:
+        """It succeeded and did nothing: no item is to blame where there is no contract."""
+        void = await find_void(self._rpc, intent.target, self._status)
+        outcome = MISSING if void is None else NO_CONTRACT
+        await self.close(
+            intent,
+            IntentState.FAILED,
+            outcome,
+            outcomes if void is None else intent.all_items(NO_CONTRACT),
+            receipt,
+            diagnosis=void or "it succeeded, and no event tells of any of its items",
+        )
 
     async def close(
         self,
@@ -103,9 +123,11 @@ class Closer:
             groups=groups,
             diagnosis=diagnosis,
         )
-        self._status.abandoned += given_up
-        for item_outcome in outcomes.values():
-            self._status.count(item_outcome)
+        gas_wei = 0
+        if receipt is not None:
+            gas_wei = receipt.gas_used * receipt.effective_gas_price_wei
+            gas_wei += intent.attempt(receipt.tx_hash).data_fee_wei
+        self._key.count(intent.id, Ended(state, gas_wei, given_up, tuple(outcomes.values())))
         _log.info(
             "closed",
             intent_id=intent.id,

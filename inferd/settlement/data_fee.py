@@ -105,6 +105,7 @@ def _post_of(items: int) -> bytes:
     return calls.post([(content[_SIGNATURE_BYTES:], [signature])], ZERO_HASH)
 
 
+@cache
 def _post_bytes() -> tuple[int, int]:
     """Calldata of an empty post, and of a group in it beside its items."""
     empty = len(calls.post([], ZERO_HASH))

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from indexer.database import Fence, Pool
 from indexer.types import Address, BlockRef, Contracts
+from inferd.chain.signers import TransactionSigner
 from inferd.settlement.batch import SignGroup, load_gas_model
-from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight, look
+from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight
 from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
 from inferd.settlement.delivering import Deliverer
-from inferd.settlement.follow import Follower
 from inferd.settlement.funds import Funds
-from inferd.settlement.gaps import GapFiller
-from inferd.settlement.keys import SignerTrouble, TransactionSigner
-from inferd.settlement.launch import Launcher
-from inferd.settlement.observing import UNTAKEN
+from inferd.settlement.intents import senders_under_way
+from inferd.settlement.key_queue import Claim, KeyQueue, Shared
+from inferd.settlement.lanes import Lanes
 from inferd.settlement.orders import Orders
-from inferd.settlement.outbox import Outbox
 from inferd.settlement.posting import Poster
 from inferd.settlement.purse import Purse
-from inferd.settlement.records import Attempt, Intent
 from inferd.settlement.refunding import Refunder
 from inferd.settlement.rollups import Rollup
-from inferd.settlement.sending import Sender, pause_of
+from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.signing import Signing
 from inferd.settlement.state import IntentState
-from inferd.settlement.turns import Turns
+from inferd.settlement.turns import DELIVERIES, REFUNDS, ResultTurns, Turns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
@@ -39,8 +35,9 @@ _log = structlog.get_logger("settlement")
 
 
 class Settlement:
-    """One per signing key and database. All that matters is in the database: a new object on the
-    same one goes on where the last stopped, at whatever point that was."""
+    """One per operator and database: a queue for each signing key, and one plan for all. All that
+    matters is in the database: a new object on the same one goes on where the last stopped, at
+    whatever point that was."""
 
     def __init__(
         self,
@@ -48,88 +45,70 @@ class Settlement:
         rpc: ChainRpc,
         db: Pool,
         contracts: Contracts,
-        signer: TransactionSigner,
+        signers: Sequence[TransactionSigner],
         sign_group: SignGroup,
         settings: SettlementSettings,
         fence: Fence | None = None,
+        claim: Claim | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.status = SettlementStatus()
-        self._rpc = rpc
+        """`fence` begins what is written for all keys together, and with `claim` each key has one
+        of its own: where another process has claimed a key, nothing is sent with it here."""
+        self.status = status = SettlementStatus()
         self._pool = db
-        self._address = signer.address
         self._settings = settings
         self._stepping = asyncio.Lock()
-        self._contracts = contracts
-        self._fence = fence
-        self._outbox = self._outbox_of(signer.address)
-        self._rollup = Rollup(rpc, contracts.chain_id)
         self.knows_prices = False
         """Whether a step has seen what the chain asks for gas and bytes."""
         self._data, self._price_wei = NO_DATA_PRICE, 0
-        sender = Sender(rpc, self._outbox, self.status)
-        signing = Signing(rpc, self._outbox, signer, contracts.chain_id)
         self._purse = Purse(settings)
-        self._launcher = launcher = Launcher(
-            rpc,
-            self._outbox,
-            signing,
-            sender,
-            signer.address,
-            contracts,
-            self.status,
-            settings.max_gas,
-            self._purse,
-            self._rollup,
+        self._shared = Shared(
+            rpc=rpc,
+            pool=db,
+            contracts=contracts,
+            settings=settings,
+            status=status,
+            purse=self._purse,
+            rollup=Rollup(rpc, contracts.chain_id),
+            claim=claim,
+            fence=fence,
+            alone=len(signers) == 1,
         )
-        self._orders = Orders(db, signer.address, fence)
-        self._watcher = Watcher(rpc, db, self._outbox)
-        self._gaps = GapFiller(self._outbox, sender, launcher, settings)
-        self._follower = Follower(
-            rpc,
-            db,
-            self._outbox,
-            sender,
-            launcher,
-            contracts,
-            settings,
-            self.status,
-            self._purse,
-            self._rollup,
-            signer.address,
-        )
-        self._former: dict[Address, tuple[Outbox, Follower]] = {}
-        turns = Turns(db, signer.address, settings)
-        self._poster = Poster(
-            db, launcher, contracts, sign_group, settings, self.status, now, turns
-        )
-        self._deliverer = Deliverer(db, launcher, contracts, settings, self.status)
-        self._refunder = Refunder(db, launcher, contracts, settings, self.status)
-        self._funds = Funds(db, settings, self.status)
+        self._queues = [KeyQueue(self._shared, signer.address, signer) for signer in signers]
+        self._former: dict[Address, KeyQueue] = {}
+        status.keys = tuple(queue.status for queue in self._queues)
+        addresses = [queue.address for queue in self._queues]
+        self._orders = Orders(db, addresses, fence)
+        self._watcher = Watcher(rpc, db, self._queues[0].outbox, status)
+        turns = ResultTurns(db, addresses[0], settings)
+        self._poster = Poster(db, contracts, sign_group, settings, status, now, turns)
+        turns_to_deliver = Turns(db, addresses[0], DELIVERIES)
+        self._deliverer = Deliverer(db, contracts, settings, status, turns_to_deliver)
+        turns_to_refund = Turns(db, addresses[0], REFUNDS)
+        self._refunder = Refunder(db, contracts, settings, status, turns_to_refund)
+        self._funds = Funds(db, settings, status)
 
     async def step(self, head: BlockRef) -> float | None:
         """Once per block, when its rows are committed, and again when results become ready, or at
         the time that it returns, in seconds since the epoch, where it returns one.
 
-        Trouble with the endpoint or the signer is recorded in `status` and met again by the next
+        Trouble with the endpoint or a signer is recorded in `status` and met again by the next
         step.
-        Database errors, and what the fence raises, propagate.
+        Database errors, and what a fence raises, propagate.
         """
         async with self._stepping:
-            self.status.noticed = None
-            self.status.last_error = None
+            self.status.noticed = self.status.error = None
+            for queue in self._queues:
+                queue.status.begin()
             self._poster.again_at_s = None
             try:
                 await self._step(head)
             except RPC_TROUBLE as error:
-                self.status.last_error = str(error)
-                self.status.noticed = self.status.noticed or PausedReason.RPC_TROUBLE
+                self.status.error = str(error)
+                self.status.conclude()
+                self.status.noticed = self.status.paused_reason or PausedReason.RPC_TROUBLE
                 _log.warning("endpoint_trouble", block=head.number, error=str(error))
-            except SignerTrouble as error:
-                self.status.last_error = error.message
-                self.status.noticed = PausedReason.SIGNER_UNAVAILABLE
-                _log.warning("signer_unavailable", block=head.number, error=error.message)
-            self.status.paused_reason = self.status.noticed
+            self.status.conclude()
             # What was put off before the trouble came is due all the same.
             return self._poster.again_at_s
 
@@ -140,101 +119,66 @@ class Settlement:
         return as_gas(model, self._data.of_posts(), self._price_wei)
 
     async def _step(self, head: BlockRef) -> None:
-        settings = self._settings
-        sight = await self._look(self._address, head)
-        self.status.balance_wei = sight.balance_wei
-        self.status.tip_wei = sight.market.tip_wei
+        settings, status = self._settings, self.status
+        claimed = [queue for queue in self._queues if await queue.claim()]
+        sights: dict[Address, Sight] = {}
+        sight: Sight | None = None
+        for queue in self._queues:
+            sights[queue.address] = seen = await queue.look(head, sight)
+            sight = sight or seen
+        if sight is None:
+            return
+        status.tip_wei = sight.market.tip_wei
         self.knows_prices = True
         self._data = sight.data
         self._price_wei = sight.head.base_fee_wei + sight.market.tip_wei
         await self._orders.obey()
         await self._purse.refresh(self._pool)
         await self._watcher.watch(sight)
-        await self._follow_former_keys(head)
-        live = await self._outbox.live()
-        if await self._gaps.fill(live, sight):
-            live = await self._outbox.live()
-        live = await self._follower.follow(live, sight)
-        waiting = [intent for intent in live if _is_under_way(intent, sight)]
-        self.status.in_flight = len(waiting)
-        slots = settings.max_in_flight - len(waiting)
-        if not await self._funds.allows_new(sight):
-            slots = 0
-        if self.status.noticed is PausedReason.SIGNER_UNAVAILABLE:
-            slots = 0  # What would be planned now could not be signed.
-        stalled = [intent for intent in waiting if intent.state in UNTAKEN]
-        if stalled:
-            # What comes later cannot be mined before it: no new nonces behind it.
-            slots = 0
-            self._say_why(stalled[0].attempts[-1])
-        self._launcher.behind_others = bool(waiting) and settings.pool_visible
-        planned = await self._poster.post(sight, slots)
+        await self._follow_former_keys(sight)
+        for queue in claimed:
+            await queue.follow(sights[queue.address])
+        lanes = await self._lanes(claimed, sights)
+        await self._poster.post(sight, lanes)
         # One whose receipt nobody shows holds up no later one of its kind.
         under_way = {
             intent.kind
-            for intent in live
-            if intent.state is IntentState.MINED or _is_under_way(intent, sight)
+            for queue in claimed
+            for intent in queue.live
+            if intent.state is IntentState.MINED
+            or queue.is_under_way(intent, sights[queue.address])
         }
-        if "deliver" not in under_way and slots > planned:
-            planned += await self._deliverer.deliver(sight)
-        if settings.refunds and "refund" not in under_way and slots > planned:
-            planned += await self._refunder.refund(sight)
-        self.status.in_flight = len(waiting) + planned
+        if "deliver" not in under_way:
+            await self._deliverer.deliver(lanes)
+        if settings.refunds and "refund" not in under_way:
+            await self._refunder.refund(lanes)
 
-    async def _follow_former_keys(self, head: BlockRef) -> None:
-        """What an earlier key of this operator signed is still on its way, and holds its items.
+    async def _lanes(self, claimed: Sequence[KeyQueue], sights: dict[Address, Sight]) -> Lanes:
+        """Of the keys that have the ether for something new."""
+        under_way = any(queue.waiting for queue in claimed)
+        behind_others = under_way and self._settings.pool_visible
+        sharers = sum(queue.status.funds is not FundsState.SPENT for queue in claimed)
+        lanes = []
+        for queue in claimed:
+            sight = sights[queue.address]
+            funded = await self._funds.allows_new(queue.status, sight, max(sharers, 1))
+            lane = queue.lane(sight, behind_others=behind_others)
+            if lane is not None and funded:
+                lanes.append(lane)
+        if claimed and all(queue.status.funds is FundsState.SPENT for queue in claimed):
+            self._funds.tell_spent()
+        return Lanes(lanes)
 
-        Its troubles hold up nothing of the present key: they are no reason to say it paused.
-        """
-        for address in await self._outbox.other_senders():
-            if address not in self._former:
-                outbox = self._outbox_of(address)
-                sender = Sender(self._rpc, outbox, self.status)
-                follower = Follower(
-                    self._rpc,
-                    self._pool,
-                    outbox,
-                    sender,
-                    None,
-                    self._contracts,
-                    self._settings,
-                    self.status,
-                    self._purse,
-                    self._rollup,
-                    address,
-                )
-                self._former[address] = outbox, follower
-            outbox, follower = self._former[address]
-            sight = await self._look(address, head)
-            await follower.follow(await outbox.live(), sight)
-        self.status.noticed = None
-        self.status.last_error = None
-
-    async def _look(self, sender: Address, head: BlockRef) -> Sight:
-        settings = self._settings
-        return await look(
-            self._rpc,
-            self._pool,
-            sender,
-            head,
-            settings.confirmations,
-            self._rollup,
-            settings.max_priority_fee_wei,
-        )
-
-    def _say_why(self, attempt: Attempt) -> None:
-        """Nothing passes these bytes: the operator must see what is in their way."""
-        self.status.noticed = self.status.noticed or pause_of(attempt)
-        self.status.last_error = self.status.last_error or attempt.error
-
-    def _outbox_of(self, address: Address) -> Outbox:
-        return Outbox(
-            self._pool, chain_id=self._contracts.chain_id, sender=address, fence=self._fence
-        )
-
-
-def _is_under_way(intent: Intent, sight: Sight) -> bool:
-    """Whether it takes a slot: what is mined, or has lost its nonce, holds up nothing."""
-    if intent.state is IntentState.MINED:
-        return False
-    return intent.nonce is None or intent.nonce >= sight.chain_nonce
+    async def _follow_former_keys(self, sight: Sight) -> None:
+        """What an earlier key of this operator signed is still on its way, and holds its items."""
+        known = {queue.address for queue in self._queues}
+        for address in await senders_under_way(self._pool):
+            if address in known:
+                continue
+            former = self._former.get(address)
+            if former is None:
+                former = self._former[address] = KeyQueue(self._shared, address)
+                self.status.former[address] = former.status
+            former.status.begin()
+            if await former.claim():
+                await former.follow(await former.look(sight.head, sight))

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+KEPT_FOR_WORK, KEPT_FOR_NOOPS = 3, 1
+"""How often a tip can still be raised by an eighth below its cap after the first offer: so many
+times for the work, and then once more by a transaction without effect in its place. A pool takes no
+dearer transaction that does not raise both fields, so a tip at its cap could not be replaced, nor
+its nonce be freed, however cheap gas becomes."""
+
 # Geth takes 10 %, reth wants more than 10 %, and some clients 12.5 %: 9/8 satisfies all.
 _RAISE_NUMERATOR, _RAISE_DENOMINATOR = 9, 8
 
@@ -58,10 +64,11 @@ def replacement_fees(previous: Fees, market: Market, caps: FeeCaps) -> Fees | No
     """Both fields at least 12.5 % up, and at least what a first attempt would offer now.
 
     None where that is over a cap, or would still not pay for the next block: then the old bytes
-    are the best there is.
+    are the best there is. The market's tip counts as far as `caps` go: who calls keeps room.
     """
     caps = caps_in(market, caps)
-    tip = max(market_tip(market, caps), _raised(previous.priority_fee_wei))
+    wanted_tip = max(market.tip_wei, caps.min_priority_fee_wei)
+    tip = max(min(wanted_tip, caps.max_priority_fee_wei), _raised(previous.priority_fee_wei))
     least = max(_raised(previous.max_fee_wei), market.base_fee_wei + tip)
     if not market.dynamic:
         tip = least
@@ -69,6 +76,15 @@ def replacement_fees(previous: Fees, market: Market, caps: FeeCaps) -> Fees | No
         return None
     wanted = max(least, 2 * market.base_fee_wei + tip)
     return Fees(min(wanted, caps.max_fee_wei), tip, market.dynamic)
+
+
+def least_raise(previous: Fees, caps: FeeCaps) -> Fees | None:
+    """The least that a pool takes in its place, whatever the next block asks; None over a cap."""
+    raised = Fees(
+        _raised(previous.max_fee_wei), _raised(previous.priority_fee_wei), previous.dynamic
+    )
+    over = raised.dynamic and raised.priority_fee_wei > caps.max_priority_fee_wei
+    return None if over or raised.max_fee_wei > caps.max_fee_wei else raised
 
 
 def within(fees: Fees, cap_wei: int) -> Fees:
@@ -81,9 +97,22 @@ def within(fees: Fees, cap_wei: int) -> Fees:
 
 
 def market_tip(market: Market, caps: FeeCaps) -> int:
-    """The suggested tip within the operator's caps."""
-    caps = caps_in(market, caps)
-    return min(max(market.tip_wei, caps.min_priority_fee_wei), caps.max_priority_fee_wei)
+    """What a first attempt offers of the suggested tip: so much that it can still be raised below
+    the operator's cap; all of the price of a chain without EIP-1559, up to the cap of the whole."""
+    capped = caps_in(market, caps)
+    most_wei = capped.max_priority_fee_wei
+    if market.dynamic:
+        # What is offered at least goes first: with a minimum near the cap there is less room.
+        room_wei = tip_below(caps.max_priority_fee_wei, KEPT_FOR_WORK + KEPT_FOR_NOOPS)
+        most_wei = min(max(room_wei, caps.min_priority_fee_wei), most_wei)
+    return min(max(market.tip_wei, capped.min_priority_fee_wei), most_wei)
+
+
+def tip_below(cap_wei: int, raises: int) -> int:
+    """The highest tip that is still within the cap when it was raised so often; 0 at least."""
+    for _ in range(raises):
+        cap_wei = max(min(cap_wei * _RAISE_DENOMINATOR // _RAISE_NUMERATOR, cap_wei - 1), 0)
+    return cap_wei
 
 
 def caps_in(market: Market, caps: FeeCaps) -> FeeCaps:

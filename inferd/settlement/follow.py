@@ -8,11 +8,11 @@ import structlog
 
 from indexer.database import Pool
 from indexer.types import Address, Contracts, Hash32
+from inferd.chain.signers import SignerTrouble
 from inferd.settlement.bidding import Bid
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.closing import Closer
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.keys import SignerTrouble
 from inferd.settlement.launch import Launcher
 from inferd.settlement.observing import UNTAKEN, Evidence, Observer, Place
 from inferd.settlement.outbox import Outbox
@@ -21,7 +21,12 @@ from inferd.settlement.receipts import CANCELLED_BY_OPERATOR
 from inferd.settlement.records import Intent
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
-from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.settings import (
+    KeyStatus,
+    PausedReason,
+    SettlementSettings,
+    SettlementStatus,
+)
 from inferd.settlement.state import LIVE, Act, Action, IntentState, next_action
 
 _log = structlog.get_logger("settlement")
@@ -42,20 +47,26 @@ class Follower:
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
+        key: KeyStatus,
         purse: Purse,
         rollup: Rollup,
         address: Address,
+        *,
+        alone: bool,
     ) -> None:
+        """`alone`: no other key is there to take over what this one cannot sign."""
         self._pool = pool
         self._outbox = outbox
         self._sender = sender
         self._launcher = launcher
         self._settings = settings
         self._status = status
+        self._key = key
+        self._alone = alone
         self._purse = purse
         self._rollup = rollup
         self._observer = Observer(rpc, pool, outbox, sender, launcher, settings, purse)
-        self._closer = Closer(rpc, outbox, contracts, settings, status, address)
+        self._closer = Closer(rpc, outbox, contracts, settings, status, key, address)
 
     async def follow(self, intents: Sequence[Intent], sight: Sight) -> list[Intent]:
         """The intents that are live afterwards. They are sent in the order of their nonces.
@@ -96,7 +107,7 @@ class Follower:
             action = next_action(intent.state, [a.view() for a in intent.attempts], seen)
             if not await self._act(intent, action, evidence, offered, sight):
                 if intent.state in UNTAKEN and not seen.can_pay:
-                    self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
+                    self._key.noticed = PausedReason.INSUFFICIENT_FUNDS
                 return intent
             intent = await self._outbox.load(intent.id)
         return intent
@@ -168,11 +179,12 @@ class Follower:
         try:
             return await self._signed(intent, act, evidence, offered, sight)
         except SignerTrouble as error:
-            self._status.noticed = PausedReason.SIGNER_UNAVAILABLE
-            self._status.last_error = error.message
+            self._key.noticed = PausedReason.SIGNER_UNAVAILABLE
+            self._key.last_error = error.message
             _log.warning("signer_unavailable", act=act.value, error=error.message)
             evidence.signer_away = True
-            return bool(intent.attempts)
+            # Without a nonce it waits for nothing that another key has not.
+            return bool(intent.attempts) or not self._alone
 
     async def _signed(
         self, intent: Intent, act: Act, evidence: Evidence, offered: Bid, sight: Sight
@@ -181,7 +193,7 @@ class Follower:
             return False
         signing = self._launcher.signing
         if act is Act.SIGN and offered.raised is not None:
-            signed = await signing.first(intent, offered.raised, sight.data)
+            signed = await signing.first(intent, offered.raised, sight)
             self._purse.take(intent.kind, signed.reserved_wei)
             return True
         if not intent.attempts:
@@ -189,8 +201,10 @@ class Follower:
         raised = act is Act.BUMP
         of_work = raised and intent.has_effect(intent.attempts[-1])
         payload = intent.payload if of_work else evidence.noop
-        fees = offered.raised if raised else self._observer.noop_fees(offered, intent)
-        if payload is None or fees is None:
+        if payload is None:
+            return False
+        fees = offered.raised if raised else self._observer.noop_fees(offered, intent, payload)
+        if fees is None:
             return False
         _log.info(
             "replacing",
@@ -200,7 +214,7 @@ class Follower:
             max_fee_wei=fees.max_fee_wei,
             trace_ids=intent.trace_ids,
         )
-        await signing.replacement(intent, payload, fees, sight.data)
+        await signing.replacement(intent, payload, fees, sight)
         data_wei = sight.data.reserve(len(payload.calldata), payload.gas_limit)
         dearer_wei = fees.max_fee_wei * payload.gas_limit + data_wei - intent.reserved_wei
         self._purse.take(intent.kind, max(dearer_wei, 0))

@@ -1,8 +1,9 @@
-"""Watches the poster's balance: warns, stops new work, and lets it go on."""
+"""Watches the balance of each key that posts: warns, stops new work, and lets it go on."""
 
 from __future__ import annotations
 
 import structlog
+from eth_utils.address import to_checksum_address
 
 from indexer.database import Pool
 from inferd.protocol.request import Delivery
@@ -12,7 +13,12 @@ from inferd.settlement.data_fee import as_gas
 from inferd.settlement.delivery_gas import CLAIM_BYTES_SQL, CLAIM_GAS_SQL, DELIVER_GAS
 from inferd.settlement.fees import market_tip
 from inferd.settlement.runway import FundsState, Projection, Thresholds, gas_per_result, judge
-from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.settings import (
+    KeyStatus,
+    PausedReason,
+    SettlementSettings,
+    SettlementStatus,
+)
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
@@ -24,20 +30,27 @@ _SHAPE = """
            coalesce(sum(items), 0)::bigint AS results
     FROM (SELECT groups, items FROM node.gas_observation ORDER BY seen_at DESC LIMIT $1) newest
 """
+# Of those whose output is here: it is in the call, beside the input.
 _OWED = f"""
     SELECT count(*) AS calls, coalesce(sum({DELIVER_GAS} + {CLAIM_GAS_SQL}), 0)::bigint AS gas,
            coalesce(sum({CLAIM_BYTES_SQL}), 0)::bigint AS bytes
     FROM (
-        SELECT callback_gas_limit, octet_length(input) AS content_bytes FROM chain.request
-        WHERE status = 'fulfilled' AND delivery = {Delivery.CALLBACK:d}
-          AND callback_delivered_block IS NULL
-        ORDER BY settled_block, id LIMIT $1
+        SELECT r.callback_gas_limit, octet_length(r.input) + o.bytes AS content_bytes
+        FROM chain.request r
+        CROSS JOIN LATERAL (
+            SELECT octet_length(output) AS bytes FROM node.result n
+            WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
+            LIMIT 1
+        ) o
+        WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
+          AND r.callback_delivered_block IS NULL
+        ORDER BY r.settled_block, r.id LIMIT $1
     ) owed
 """  # noqa: S608 - constants
 
 
 class Funds:
-    """Keeps `status.funds` and `status.projection`; one for each key that signs."""
+    """Keeps `funds` and `projection` of each key."""
 
     def __init__(self, pool: Pool, settings: SettlementSettings, status: SettlementStatus) -> None:
         self._pool = pool
@@ -45,35 +58,41 @@ class Funds:
         self._status = status
         self._gas: tuple[int, int] = (-1, 0)
 
-    async def allows_new(self, sight: Sight) -> bool:
-        """Whether something new may be planned; says so where not, and tells of every change.
+    async def allows_new(self, key: KeyStatus, sight: Sight, sharers: int = 1) -> bool:
+        """Whether that key may send something new; says so where not, and tells of every change.
 
-        `sight.free_wei` is the balance without what is under way.
+        `sight.free_wei` is its balance without what is under way. What waits is shared by so many
+        keys.
         """
-        settings, status = self._settings, self._status
-        projection = await self._projection(sight)
+        settings = self._settings
+        projection = await self._projection(sight, sharers)
         thresholds = Thresholds(settings.warn_runway_results, settings.stop_runway_results)
-        before, status.projection = status.funds, projection
-        status.funds = judge(before, projection, thresholds)
-        if status.funds is not before:
-            tell = _log.info if status.funds is FundsState.ENOUGH else _log.warning
+        before, key.projection = key.funds, projection
+        key.funds = judge(before, projection, thresholds)
+        if key.funds is not before:
+            tell = _log.info if key.funds is FundsState.ENOUGH else _log.warning
             tell(
-                f"balance_{status.funds}",
+                f"balance_{key.funds}",
+                poster=to_checksum_address(key.address),
                 balance_wei=projection.balance_wei,
                 in_flight_wei=projection.in_flight_wei,
                 waiting_wei=projection.waiting_wei,
                 runway_results=projection.runway_results,
             )
-        if status.funds is not FundsState.SPENT:
+        if key.funds is not FundsState.SPENT:
             return True
-        status.noticed = status.noticed or PausedReason.INSUFFICIENT_FUNDS
+        key.noticed = key.noticed or PausedReason.INSUFFICIENT_FUNDS
+        return False
+
+    def tell_spent(self) -> None:
+        """No key may send anything new."""
+        status = self._status
         status.posting = f"Nothing is posted: {_KEPT}."
         if status.callbacks_owed:
             owed = count(status.callbacks_owed, "callback")
             status.delivering = f"None of {owed} owed is made: {_KEPT}."
-        return False
 
-    async def _projection(self, sight: Sight) -> Projection:
+    async def _projection(self, sight: Sight, sharers: int) -> Projection:
         tip_wei = market_tip(sight.market, self._settings.fee_caps())
         price_wei = sight.next_base_fee_wei + tip_wei
         result_wei = await self._result_gas(sight, price_wei) * price_wei
@@ -88,7 +107,7 @@ class Funds:
         return Projection(
             balance_wei=sight.balance_wei,
             in_flight_wei=sight.balance_wei - sight.free_wei,
-            waiting_wei=status.ready * result_wei + later_wei,
+            waiting_wei=-(-(status.ready * result_wei + later_wei) // sharers),
             result_wei=result_wei,
         )
 

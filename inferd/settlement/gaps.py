@@ -15,8 +15,7 @@ import structlog
 
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import first_fees
-from inferd.settlement.keys import SignerTrouble
-from inferd.settlement.launch import Launcher
+from inferd.settlement.launch import Launched, Launcher
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Draft, Intent
 from inferd.settlement.sending import Sender
@@ -95,9 +94,6 @@ class GapFiller:
             reason="fill_nonce_gap",
             inputs={"nonce": nonce},
         )
-        try:
-            return await self._launcher.launch(draft, fees, sight, hole=nonce)
-        except SignerTrouble as error:
-            # What is live is followed all the same; the hole is met again by the next step.
-            _log.warning("signer_unavailable", error=error.message)
-            return True
+        # Where nobody signs, what is live is followed all the same: the next step meets the hole.
+        done = await self._launcher.launch(draft, fees, sight, hole=nonce)
+        return done is not Launched.BY_NOBODY

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import asyncpg
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
+from inferd.settlement.earning import Earning
 from inferd.settlement.fees import Fees
 from inferd.settlement.receipts import OUT_OF_GAS
 from inferd.settlement.records import Attempt, Intent, Item
@@ -35,15 +35,6 @@ class IntentReader:
             )
             intents = await with_parts(connection, rows)
         return sorted(intents, key=lambda i: (i.nonce is None, i.nonce or 0, i.id))
-
-    async def other_senders(self) -> list[Address]:
-        """Who else has live intents."""
-        async with self._pool.acquire() as connection:
-            rows = await connection.fetch(
-                f"SELECT DISTINCT sender FROM node.tx_intent WHERE sender <> $1 AND {LIVE_SQL}",  # noqa: S608
-                self._sender,
-            )
-        return [row["sender"] for row in rows]
 
     async def next_nonce(self) -> int:
         """The lowest nonce that was never reserved; 0 for a sender that never sent."""
@@ -101,6 +92,15 @@ class IntentReader:
         return sorted(intents, key=lambda i: (i.nonce or 0, i.id))
 
 
+async def senders_under_way(pool: Pool) -> list[Address]:
+    """Who has live intents."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            f"SELECT DISTINCT sender FROM node.tx_intent WHERE {LIVE_SQL} ORDER BY sender"  # noqa: S608
+        )
+    return [row["sender"] for row in rows]
+
+
 async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
     """Rows of node.tx_intent with their items and attempts, in the same order."""
     ids = [row["id"] for row in rows]
@@ -143,13 +143,8 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
             gas_limit=row["gas_limit"],
             items=tuple(items[row["id"]]),
             attempts=tuple(attempts[row["id"]]),
-            break_even_wei=_break_even_wei(row["inputs"]),
+            earning=Earning.stored(row["inputs"], row["gas_limit"]),
             cancel_asked=row["cancel_asked_at"] is not None,
         )
         for row in rows
     ]
-
-
-def _break_even_wei(inputs: Mapping[str, Any]) -> int | None:
-    stored = inputs.get("break_even_wei")
-    return None if stored is None else int(stored)

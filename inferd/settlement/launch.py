@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum, auto
+from typing import Literal, TypeAlias, TypeVar
 
 import structlog
 from eth_abi.exceptions import DecodingError
@@ -13,16 +14,20 @@ from eth_abi.exceptions import DecodingError
 from indexer.rpc import RpcError, RpcMalformed
 from indexer.rpc.refusals import is_revert
 from indexer.types import Address, BlockRef, Contracts
+from inferd.chain.signers import SignerTrouble
 from inferd.protocol import calls
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.fees import Fees, within
 from inferd.settlement.outbox import AlreadyLive, Outbox
 from inferd.settlement.purse import Purse
-from inferd.settlement.records import Draft, Payload
+from inferd.settlement.records import Draft, Intent, Payload
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.sending import Sender
-from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
+from inferd.settlement.sifting import Sifted, Sifter
 from inferd.settlement.signing import Signing
+from inferd.settlement.state import IntentState
+from inferd.settlement.void import refuse_void
 from scheduler.gas import MAX_TRANSACTION_GAS
 
 _log = structlog.get_logger("settlement")
@@ -31,6 +36,8 @@ _FRESH_SLOT_GAS = 17_100
 """What it costs more to write a slot that holds zero than one that does not."""
 _BITS_PER_WORD = 256
 _MOST_DOUBLINGS = 8
+_When: TypeAlias = BlockRef | Literal["pending"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,18 @@ class Call:
     calldata: bytes
 
 
+class Launched(Enum):
+    """What became of something new."""
+
+    SENT = auto()
+    KEPT = auto()
+    """Its bytes are stored and no endpoint has them yet: it stays with this key."""
+    NOT_BY_THIS_KEY = auto()
+    """Nothing is under way; another key may be able to."""
+    BY_NOBODY = auto()
+    """No key may now, or it is under way already."""
+
+
 class Launcher:
     def __init__(
         self,
@@ -53,17 +72,23 @@ class Launcher:
         address: Address,
         contracts: Contracts,
         status: SettlementStatus,
+        key: KeyStatus,
         max_gas: int,
         purse: Purse,
         rollup: Rollup,
+        *,
+        alone: bool,
     ) -> None:
+        """`alone`: no other key is there to take over what this one cannot sign."""
         self.signing = signing
+        self.address = address
         self._rpc = rpc
         self._outbox = outbox
         self._sender = sender
-        self._address = address
         self._contracts = contracts
         self._status = status
+        self._key = key
+        self._alone = alone
         self._max_gas = max_gas
         self._purse = purse
         self.behind_others = False
@@ -76,23 +101,54 @@ class Launcher:
         Now is at the head, and, while transactions that come first may be on their way, after what
         the node expects of the next block as well. Raises RPC_TROUBLE.
         """
-        count = await self._simulate_at(call, sight.head)
+        count = await self._count(call, sight.head) or 0
         if count and self.behind_others:
             try:
-                return min(count, await self._simulate_at(call, "pending"))
+                return min(count, await self._count(call, "pending") or 0)
             except RpcError as error:
                 _log.info("no_pending_state", error=error.message)
         return count
 
-    async def _simulate_at(self, call: Call, block: BlockRef | Literal["pending"]) -> int:
+    async def sift(
+        self,
+        items: Sequence[T],
+        call_of: Callable[[Sequence[T]], Call],
+        sight: Sight,
+        *,
+        pooled: bool = False,
+    ) -> Sifted[T]:
+        """Which of the items the call would not settle, refund or deliver now, as `simulate` sees
+        it, and which of them the node fails on. `pooled`: also after what the node expects of the
+        next block, whoever may be on his way. Raises RPC_TROUBLE where no item is to blame."""
+
+        def at(block: _When) -> Sifter[T]:
+            return Sifter(
+                lambda some: self._count(call_of(some), block),
+                lambda: self._count(call_of(()), block),
+            )
+
+        found = await at(sight.head).sift(items)
+        spoilt = [*found.dead, *(item for item, _ in found.failing)]
+        left = [item for item in items if item not in spoilt]
+        if left and (self.behind_others or pooled):
+            try:
+                found.dead += (await at("pending").sift(left)).dead
+            except RpcError as error:
+                _log.info("no_pending_state", error=error.message)
+        return found
+
+    async def _count(self, call: Call, block: _When) -> int | None:
+        """None where it reverts."""
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=block, sender=self._address
+                call.target, call.calldata, block=block, sender=self.address
             )
         except RpcError as error:
             if is_revert(error):
-                return 0
+                return None
             raise
+        if not returned:
+            await refuse_void(self._rpc, call.target, self._status)
         try:
             (count,) = calls.decode_view(call.contract, call.function, returned)
         except DecodingError as error:
@@ -108,13 +164,15 @@ class Launcher:
         Not what an estimate says: its search stops some hundredths above what is enough.
         """
         try:
-            await self._rpc.call(
-                call.target, call.calldata, block=sight.head, sender=self._address, gas=gas
+            returned = await self._rpc.call(
+                call.target, call.calldata, block=sight.head, sender=self.address, gas=gas
             )
         except RpcError as error:
             if is_revert(error):
                 return False
             raise
+        if not returned:
+            await refuse_void(self._rpc, call.target, self._status)
         return True
 
     async def owes_callback(self, arguments: Sequence[object], sight: Sight) -> bool:
@@ -127,7 +185,7 @@ class Launcher:
     async def estimate(self, call: Call) -> int | None:
         """Gas the call takes now; None where it reverts. Raises RPC_TROUBLE."""
         try:
-            return await self._rpc.estimate_gas(self._address, call.target, call.calldata)
+            return await self._rpc.estimate_gas(self.address, call.target, call.calldata)
         except RpcError as error:
             if is_revert(error):
                 return None
@@ -145,16 +203,16 @@ class Launcher:
         On some chains it takes more than the 21,000 gas of any transaction (Arbitrum adds its L1
         part), so it is estimated like all others.
         """
-        estimate = await self.estimate(Call("", "", self._address, b""))
+        estimate = await self.estimate(Call("", "", self.address, b""))
         if estimate is None:
             return None
         limit = gas_limit(estimate, estimate, gas_cap(self._max_gas, sight))
-        return Payload(self._address, b"", limit)
+        return Payload(self.address, b"", limit)
 
     async def launch(
         self, draft: Draft, fees: Fees, sight: Sight, *, hole: int | None = None
-    ) -> bool:
-        """Stores, signs and sends. False where it may not be: no funds, already under way, refused.
+    ) -> Launched:
+        """Stores, signs and sends.
 
         Whatever happens after the bytes are stored, they stay and will be sent.
         Raises RPC_TROUBLE.
@@ -168,21 +226,34 @@ class Launcher:
             fees = within(fees, max(most_wei - data_wei, 0) // draft.gas_limit)
             if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
                 self._status.noticed = PausedReason.SPENDING_OVER_CAP
-                return False
+                return Launched.BY_NOBODY
         cost_wei = draft.gas_limit * fees.max_fee_wei + data_wei
         if cost_wei > sight.free_wei:
-            self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
-            return False
+            self._key.noticed = PausedReason.INSUFFICIENT_FUNDS
+            return Launched.NOT_BY_THIS_KEY
         try:
             intent_id = await self._outbox.plan(draft)
         except AlreadyLive as error:
-            self._status.last_error = str(error)
-            return False
+            self._key.last_error = str(error)
+            return Launched.BY_NOBODY
         intent = await self._outbox.load(intent_id)
-        intent = await self.signing.first(intent, fees, sight.data, hole=hole)
+        try:
+            intent = await self.signing.first(intent, fees, sight, hole=hole)
+        except SignerTrouble as error:
+            await self._leave_unsigned(intent, error)
+            return Launched.NOT_BY_THIS_KEY
         sight.free_wei -= cost_wei
         self._purse.take(draft.kind, cost_wei)
-        return await self._sender.send(intent, intent.attempts[-1], sight)
+        sent = await self._sender.send(intent, intent.attempts[-1], sight)
+        return Launched.SENT if sent else Launched.KEPT
+
+    async def _leave_unsigned(self, intent: Intent, error: SignerTrouble) -> None:
+        """It waits for its signature where nobody else can give one, and else frees its items."""
+        self._key.noticed = PausedReason.SIGNER_UNAVAILABLE
+        self._key.last_error = error.message
+        _log.warning("signer_unavailable", intent_id=intent.id, error=error.message)
+        if not self._alone:
+            await self._outbox.close(intent, IntentState.CANCELLED, "not_sent", {}, max_failures=1)
 
 
 def gas_limit(estimate: int, expected: int, cap: int, *, slots: int = 0, floor: int = 0) -> int:

@@ -12,6 +12,7 @@ from inferd.settlement.bidding import (
     bid,
     blocks_until,
     first_bid,
+    noop_fees,
     patience_blocks,
 )
 from inferd.settlement.chain import ChainRpc, Sight, canonical_hash
@@ -147,24 +148,25 @@ class Observer:
             refund = intent.kind == "refund"
             caps = settings.refund_fee_caps() if refund else settings.fee_caps()
             most_wei = self._gas_budget(intent, intent.gas_limit, sight)
-            work = Work(gas_limit=intent.gas_limit, worth_wei=self._worth_wei(intent, found))
+            work = Work(gas_limit=intent.gas_limit, worth_wei=self._worth_wei(intent, found, sight))
             return first_bid(sight.market, caps, work, most_wei)
         newest = intent.attempts[-1]
         most_wei = self._gas_budget(intent, newest.gas_limit, sight)
         left = blocks_until(found.deadline_s, sight.head.timestamp_s, place.interval_s)
         work = Work(
             gas_limit=newest.gas_limit,
-            worth_wei=self._worth_wei(intent, found) if intent.has_effect(newest) else None,
+            worth_wei=self._worth_wei(intent, found, sight) if intent.has_effect(newest) else None,
             blocks_left=left,
             in_the_way=found.in_the_way,
             noop_gas=found.noop.gas_limit if found.noop is not None else None,
+            without_effect=not intent.has_effect(newest),
         )
         return bid(newest.fees, sight.market, settings.fee_caps(), work, most_wei)
 
-    def noop_fees(self, offered: Bid, intent: Intent) -> Fees:
-        """Of a transaction without effect. Where the caps leave no room, what the newest offers is
-        the most its successor can."""
-        return offered.noop or offered.raised or intent.attempts[-1].fees
+    def noop_fees(self, offered: Bid, intent: Intent, noop: Payload) -> Fees:
+        """Of a transaction without effect in place of the newest."""
+        caps, most_wei = self._settings.fee_caps(), self._purse.most_wei(intent.kind, intent)
+        return noop_fees(offered, intent.attempts[-1].fees, caps, noop.gas_limit, most_wei)
 
     def observation(
         self, intent: Intent, found: Evidence, offered: Bid, sight: Sight, place: Place
@@ -180,9 +182,9 @@ class Observer:
         not_taken = newest is not None and newest.error is not None
         can_cancel = False
         if newest is not None and found.noop is not None and not found.signer_away:
-            fees = self.noop_fees(offered, intent)
-            has_effect = bool(intent.items) and intent.has_effect(newest)
             noop = found.noop
+            fees = self.noop_fees(offered, intent, noop)
+            has_effect = bool(intent.items) and intent.has_effect(newest)
             noop_data_wei = sight.data.reserve(len(noop.calldata), noop.gas_limit)
             can_cancel = (
                 has_effect and fees.max_fee_wei * noop.gas_limit + noop_data_wei <= free_wei
@@ -230,16 +232,19 @@ class Observer:
             return None
         return max(most_wei - sight.data.reserve(len(intent.calldata), gas_limit), 0)
 
-    def _worth_wei(self, intent: Intent, found: Evidence) -> int | None:
+    def _worth_wei(self, intent: Intent, found: Evidence, sight: Sight) -> int | None:
         """Of a gas, for what of its items still waits. A refund earns nothing: its cap says what it
         is worth to the operator."""
         if not found.wanted and intent.items:
             return 0
         if intent.kind == "refund":
             return self._settings.refund_max_fee_per_gas_wei
-        if intent.break_even_wei is None or not found.all_fees_wei:
-            return intent.break_even_wei
-        return intent.break_even_wei * found.fit_fees_wei // found.all_fees_wei
+        earning = intent.earning
+        if earning is None:
+            return None
+        if found.all_fees_wei:
+            earning = earning.left(found.fit_fees_wei, found.all_fees_wei)
+        return earning.break_even_wei(len(intent.calldata), sight.data)
 
     def _may_need_noop(self, intent: Intent, found: Evidence, sight: Sight) -> bool:
         if not intent.attempts or found.receipts or found.ahead:
@@ -248,7 +253,7 @@ class Observer:
         priced_out = (
             newest.fees.max_fee_wei < sight.next_base_fee_wei + newest.fees.priority_fee_wei
         )
-        worth_wei = self._worth_wei(intent, found)
+        worth_wei = self._worth_wei(intent, found, sight)
         return (
             (worth_wei is not None and newest.fees.max_fee_wei > worth_wei)
             or found.hopeless is not None

@@ -6,7 +6,7 @@ does it in a transaction of its own, with its fence, and writes the answer besid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 import structlog
@@ -48,9 +48,10 @@ async def answer_of(connection: Connection, order_id: int) -> str | None:
 
 
 class Orders:
-    def __init__(self, pool: Pool, sender: Address, fence: Fence | None) -> None:
+    def __init__(self, pool: Pool, senders: Collection[Address], fence: Fence | None) -> None:
+        """`senders` are the keys that are here."""
         self._pool = pool
-        self._sender = sender
+        self._senders = senders
         self._fence = fence
 
     async def obey(self) -> None:
@@ -92,7 +93,7 @@ class Orders:
             return "Its transaction is mined: there is nothing to cancel."
         if state in CLOSED or state is IntentState.FINAL:
             return f"It is over already ({row['outcome']})."
-        if row["sender"] != self._sender:
+        if row["sender"] not in self._senders:
             return "It was signed by a key that is not here: nothing can be signed in its place."
         await connection.execute(
             "UPDATE node.tx_intent SET cancel_asked_at = coalesce(cancel_asked_at, now())"

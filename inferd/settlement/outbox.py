@@ -16,17 +16,14 @@ import asyncpg
 from indexer.database import Connection, Fence, Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32
-from inferd.protocol.request import Commitment, Delivery
+from inferd.chain.signers import SignedTx, SignerTrouble
+from inferd.settlement.ending import ItemKey, end, revive
 from inferd.settlement.fees import Fees
 from inferd.settlement.intents import IntentReader
-from inferd.settlement.keys import SignedTx, SignerTrouble
-from inferd.settlement.receipts import FAULTS
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import LIVE_SQL, IntentState
-from inferd.settlement.steps import note_answer, take, unmine
+from inferd.settlement.steps import NOT_MINED, note_answer, take, unmine
 from scheduler.audit import VERSION as LEAF_VERSION
-
-ItemKey = tuple[int, Commitment]
 
 SIGN_WITHIN_S = 6.0
 """How long a signer may hold up the transaction in which a nonce is reserved."""
@@ -71,10 +68,13 @@ class Outbox(IntentReader):
                     draft.reason,
                     dict(draft.inputs),
                 )
+                # In one order for all: of two that want the same items in orders of their own, each
+                # would wait for the other.
+                items = sorted(draft.items, key=_key)
                 await connection.executemany(
                     "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker)"
                     " VALUES ($1, $2, $3, $4)",
-                    [(intent_id, i.request_id, i.commitment, i.worker) for i in draft.items],
+                    [(intent_id, i.request_id, i.commitment, i.worker) for i in items],
                 )
                 linked = await connection.fetch(
                     "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"
@@ -206,9 +206,8 @@ class Outbox(IntentReader):
         what it cost beside its gas."""
         async with self._transaction() as connection:
             await connection.execute(
-                "UPDATE node.tx_attempt SET state = 'replaced', mined_block = NULL,"
-                " mined_block_hash = NULL, status = NULL, gas_used = NULL,"
-                " effective_gas_price_wei = NULL WHERE intent_id = $1 AND hash <> $2",
+                f"UPDATE node.tx_attempt SET state = 'replaced', {NOT_MINED}"  # noqa: S608
+                " WHERE intent_id = $1 AND hash <> $2",
                 intent_id,
                 receipt.tx_hash,
             )
@@ -255,52 +254,17 @@ class Outbox(IntentReader):
         were given up.
         """
         async with self._transaction() as connection:
-            await connection.execute(
-                "UPDATE node.tx_intent SET state = $2, outcome = $3, diagnosis = $4,"
-                " closed_at = now() WHERE id = $1",
-                intent.id,
-                state.value,
+            return await end(
+                connection,
+                intent,
+                state,
                 outcome,
-                diagnosis,
+                outcomes,
+                max_failures=max_failures,
+                receipt=receipt,
+                groups=groups,
+                diagnosis=diagnosis,
             )
-            await connection.executemany(
-                "UPDATE node.tx_item SET live = false, outcome = $4"
-                " WHERE intent_id = $1 AND request_id = $2 AND commitment = $3",
-                [
-                    (intent.id, item.request_id, item.commitment, outcomes.get(_key(item)))
-                    for item in intent.items
-                ],
-            )
-            given_up = await self._give_up(connection, intent.id, max_failures)
-            if state is not IntentState.CONFIRMED:
-                await connection.execute(
-                    "UPDATE node.decision SET intent_id = NULL WHERE intent_id = $1", intent.id
-                )
-            if state is IntentState.CANCELLED:
-                await connection.execute(
-                    "UPDATE node.tx_attempt SET state = 'dropped'"
-                    " WHERE intent_id = $1 AND state <> 'mined'",
-                    intent.id,
-                )
-            if groups is not None and receipt is not None:
-                # Of a post with a request whose row is gone by now the deliveries are not known.
-                await connection.execute(
-                    "INSERT INTO node.gas_observation"
-                    " (tx_hash, groups, items, gas_used, stored, callbacks)"
-                    " SELECT $1, $2, $3::integer, $4, count(*) FILTER (WHERE r.delivery = $6),"
-                    "        count(*) FILTER (WHERE r.delivery = $7)"
-                    " FROM node.tx_item i JOIN chain.request r"
-                    "   ON r.id = i.request_id AND r.commitment = i.commitment"
-                    " WHERE i.intent_id = $5 HAVING count(*) = $3::integer ON CONFLICT DO NOTHING",
-                    receipt.tx_hash,
-                    groups,
-                    len(intent.items),
-                    receipt.gas_used,
-                    intent.id,
-                    Delivery.STORED,
-                    Delivery.CALLBACK,
-                )
-            return given_up
 
     async def reopen(self, intent_id: int) -> bool:
         """A closed intent's transaction left the chain: it is live again, with the same bytes.
@@ -309,19 +273,7 @@ class Outbox(IntentReader):
         """
         try:
             async with self._transaction() as connection:
-                await unmine(connection, intent_id)
-                await connection.execute(
-                    "UPDATE node.tx_intent SET state = 'broadcast', outcome = NULL,"
-                    " diagnosis = NULL, closed_at = NULL WHERE id = $1",
-                    intent_id,
-                )
-                await connection.execute(
-                    "UPDATE node.tx_item item SET live = true, outcome = NULL"
-                    " WHERE intent_id = $1 AND NOT EXISTS (SELECT 1 FROM node.tx_item other"
-                    " WHERE other.live AND other.request_id = item.request_id"
-                    " AND other.commitment = item.commitment)",
-                    intent_id,
-                )
+                await revive(connection, intent_id)
                 return True
         except asyncpg.UniqueViolationError:
             return False
@@ -364,8 +316,8 @@ class Outbox(IntentReader):
     ) -> None:
         await connection.execute(
             "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
-            " priority_fee_wei, gas_limit, raw, data_fee_wei, state)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'signed')",
+            " priority_fee_wei, gas_limit, raw, data_fee_wei, kept_data_fee_wei, state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, 'signed')",
             signed.hash,
             intent_id,
             self._chain_id,
@@ -378,24 +330,6 @@ class Outbox(IntentReader):
             data_fee_wei,
         )
 
-    async def _give_up(self, connection: Connection, intent_id: int, max_failures: int) -> int:
-        rows = await connection.fetch(
-            "UPDATE node.tx_item item SET outcome = 'abandoned'"
-            " WHERE intent_id = $1 AND outcome = ANY($2::text[])"
-            # Where others failed with it, the fault may be theirs.
-            " AND (SELECT count(*) FROM node.tx_item other WHERE other.intent_id = $1"
-            "      AND other.outcome = ANY($2::text[])) = 1"
-            " AND (SELECT count(*) FROM node.tx_item same WHERE same.request_id = item.request_id"
-            "      AND same.commitment = item.commitment"
-            "      AND same.worker IS NOT DISTINCT FROM item.worker"
-            "      AND same.outcome = ANY($2::text[])) >= $3"
-            " RETURNING 1",
-            intent_id,
-            list(FAULTS),
-            max_failures,
-        )
-        return len(rows)
-
 
 async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
     try:
@@ -404,7 +338,7 @@ async def _within(signing: Awaitable[SignedTx]) -> SignedTx:
     except TimeoutError:
         raise SignerTrouble(
             f"the signer has not signed within {SIGN_WITHIN_S:g} s",
-            help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
+            help_text="look at the signer; nothing was signed, so nothing is lost",
         ) from None
 
 

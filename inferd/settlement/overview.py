@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from asyncpg import Record
 
 from indexer.database import Connection
+from indexer.types import Address
 from inferd.settlement.state import LIVE_SQL
 
 _COLUMNS = """
-    SELECT i.id, i.kind, i.state, i.reason, i.outcome, i.diagnosis, i.cancel_asked_at IS NOT NULL
-           AS cancel_asked, extract(epoch FROM now() - i.created_at)::float8 AS age_s,
+    SELECT i.id, i.sender, i.kind, i.state, i.reason, i.outcome, i.diagnosis,
+           i.cancel_asked_at IS NOT NULL AS cancel_asked,
+           extract(epoch FROM now() - i.created_at)::float8 AS age_s,
            a.nonce, a.hash, a.max_fee_wei, a.priority_fee_wei, a.error, cost.wei AS cost_wei,
            a.attempts, items.ids, items.given_up
     FROM node.tx_intent i
@@ -31,7 +33,7 @@ _COLUMNS = """
         FROM node.tx_item WHERE intent_id = i.id
     ) items
 """
-_LIVE = f"{_COLUMNS} WHERE i.{LIVE_SQL} ORDER BY a.nonce NULLS LAST, i.id"
+_LIVE = f"{_COLUMNS} WHERE i.{LIVE_SQL} ORDER BY i.sender, a.nonce NULLS LAST, i.id"
 _GIVEN_UP = f"""
     {_COLUMNS} WHERE i.id IN (SELECT intent_id FROM node.tx_item WHERE outcome = 'abandoned')
     ORDER BY i.id DESC LIMIT $1
@@ -46,6 +48,8 @@ class Line:
     """One intent. Amounts are wei."""
 
     id: int
+    sender: Address
+    """Whose key signs it."""
     kind: str
     state: str
     reason: str
@@ -92,6 +96,7 @@ def _line(row: Record) -> Line:
 
     return Line(
         id=row["id"],
+        sender=row["sender"],
         kind=row["kind"],
         state=row["state"],
         reason=row["reason"],

@@ -24,25 +24,20 @@ from inferd.settlement.batch import (
     load_ready,
     post_calldata,
 )
-from inferd.settlement.chain import Sight
+from inferd.settlement.chain import RPC_TROUBLE, Sight
+from inferd.settlement.drafting import drafted
 from inferd.settlement.fees import first_fees, market_tip, within
 from inferd.settlement.holds import Holds
 from inferd.settlement.intervals import block_interval_s, load_newest, rhythm_s
-from inferd.settlement.launch import Call, Launcher, fresh_slots, gas_cap, gas_limit
-from inferd.settlement.records import Draft, Item
+from inferd.settlement.lanes import Lane, Lanes
+from inferd.settlement.launch import Call, Launched, gas_cap
+from inferd.settlement.records import Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.turns import Turns
+from inferd.settlement.turns import ResultTurns
 from scheduler.batching import decide
-from scheduler.gas import calldata_floor
 from scheduler.gathering import Gathering, gather
-from scheduler.model import (
-    Block,
-    GasModel,
-    PostingDecision,
-    PostingSnapshot,
-    PostReason,
-    RequestKey,
-)
+from scheduler.model import Block, GasModel, RequestKey
+from scheduler.posting_model import PostingDecision, PostingSnapshot, PostReason
 from scheduler.words import count
 
 _log = structlog.get_logger("settlement")
@@ -56,12 +51,24 @@ _PAUSES = {
 class _Verdict(Enum):
     POSTED = auto()
     """It is under way."""
+    KEPT = auto()
+    """It is with a key that could not send it: the others go on with the rest."""
     SIFTED = auto()
     """Some of its results are held back now: decide again without them."""
+    ANOTHER_KEY = auto()
+    """Decide again, with the keys that are left."""
     TOO_LARGE = auto()
     """Decide again, for half as many results at most."""
     STOP = auto()
     """Nothing more in this step."""
+
+
+_VERDICTS = {
+    Launched.SENT: _Verdict.POSTED,
+    Launched.KEPT: _Verdict.KEPT,
+    Launched.NOT_BY_THIS_KEY: _Verdict.ANOTHER_KEY,
+    Launched.BY_NOBODY: _Verdict.STOP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +88,14 @@ class Poster:
     def __init__(
         self,
         pool: Pool,
-        launcher: Launcher,
         contracts: Contracts,
         sign_group: SignGroup,
         settings: SettlementSettings,
         status: SettlementStatus,
         now: Callable[[], float],
-        turns: Turns,
+        turns: ResultTurns,
     ) -> None:
         self._pool = pool
-        self._launcher = launcher
         self._contracts = contracts
         self._sign_group = sign_group
         self._settings = settings
@@ -105,9 +110,9 @@ class Poster:
         """When to post again at the latest, though no block and no result has come; of the calls
         of `post` since it was None."""
 
-    async def post(self, sight: Sight, slots: int) -> int:
-        """Creates at most `slots` new transactions, and returns how many. Raises RPC_TROUBLE."""
-        settings = self._settings
+    async def post(self, sight: Sight, lanes: Lanes) -> None:
+        """Creates new transactions while keys have slots. Raises RPC_TROUBLE."""
+        settings, slots = self._settings, lanes.slots
         found = await load_ready(
             self._pool,
             sight.head,
@@ -123,7 +128,7 @@ class Poster:
         terms = await self._terms(sight)
         await self._turns.look(sight.head)
         if self._turns.has_rivals and settings.pool_visible:
-            self._launcher.behind_others = True
+            lanes.expect_others()
         come = self._turns.come(found, sight.head, self._now(), terms.block_interval_s)
         taken: set[RequestKey] = set()
         posted = 0
@@ -131,7 +136,7 @@ class Poster:
         for number, company in enumerate(companies(come, lambda one: one.cohort) or [()]):
             left = [result for result in company if result.ready.key not in taken]
             many, stopped = await self._post_company(
-                left, terms, sight, slots - posted, taken, say=number == 0
+                left, terms, sight, lanes, taken, say=number == 0
             )
             posted += many
             if stopped:
@@ -141,15 +146,16 @@ class Poster:
         )
         self._status.posting += self._turns.told(len(found) - len(come))
         self._status.posting += _undeliverable(len(undeliverable))
+        self._status.set_apart["post"] = told = self._holds.told("result")
+        self._status.posting += f" {told}" if told else ""
         self._count([result for result in found if result.ready.key not in taken], sight)
-        return posted
 
     async def _post_company(
         self,
         company: Sequence[StoredResult],
         terms: _Terms,
         sight: Sight,
-        slots: int,
+        lanes: Lanes,
         taken: set[RequestKey],
         *,
         say: bool,
@@ -160,7 +166,7 @@ class Poster:
         found = list(company)
         max_results = self._settings.max_results
         posted = 0
-        while posted < slots:
+        while lanes.slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
             decision = await self._decide(sight, ready, terms, max_results)
             self._remember(decision, terms.began_s)
@@ -172,13 +178,13 @@ class Poster:
                 break
             wanted = set(decision.results)
             chosen = [result for result in ready if result.ready in wanted]
-            verdict = await self._try(decision, chosen, sight, terms.gas)
+            verdict = await self._try(decision, chosen, lanes, sight, terms.gas)
             if verdict is _Verdict.STOP:
                 return posted, True
             if verdict is _Verdict.TOO_LARGE:
                 max_results = max(len(chosen) // 2, 1)
-            if verdict is _Verdict.POSTED:
-                posted += 1
+            posted += verdict is _Verdict.POSTED
+            if verdict in (_Verdict.POSTED, _Verdict.KEPT):
                 taken.update(result.key for result in decision.results)
                 found = [result for result in found if result.ready.key not in taken]
         return posted, False
@@ -251,6 +257,7 @@ class Poster:
         self,
         decision: PostingDecision,
         chosen: Sequence[StoredResult],
+        lanes: Lanes,
         sight: Sight,
         gas: GasModel,
     ) -> _Verdict:
@@ -260,10 +267,9 @@ class Poster:
             return _Verdict.STOP
         fees = within(fees, decision.fee_cap_wei)
         least_data_wei = sight.data.of(0, decision.gas_limit_estimate)
-        if decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei > sight.free_wei:
-            # Known before any worker is asked for a signature.
-            self._status.noticed = PausedReason.INSUFFICIENT_FUNDS
-            return _Verdict.STOP
+        lane = lanes.next(decision.gas_limit_estimate * fees.max_fee_wei + least_data_wei)
+        if lane is None:
+            return _Verdict.STOP  # Known before any worker is asked for a signature.
         groups = await build_groups(
             chosen,
             self._sign_group,
@@ -272,9 +278,19 @@ class Poster:
         )
         anchored = await load_decisions(self._pool, self._settings.max_decisions)
         call = self._call(groups, anchored.root)
-        if await self._launcher.simulate(call, sight) != len(chosen):
-            return await self._sift(chosen, sight)
-        estimate = await self._launcher.estimate(call)
+        try:
+            alive = await lane.launcher.simulate(call, sight)
+        except RPC_TROUBLE as error:
+            # Of these bytes, or of the endpoint: sifting tells.
+            _log.warning("simulation_failed", results=len(chosen), error=str(error))
+            alive = 0
+        if alive != len(chosen):
+            return await self._sift(chosen, lane)
+        try:
+            estimate = await lane.launcher.estimate(call)
+        except RPC_TROUBLE as error:
+            await lane.launcher.estimate(self._call((), ZERO_HASH))
+            return self._too_large(chosen, sight, str(error))
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
             return self._too_large(chosen, sight)
@@ -287,65 +303,43 @@ class Poster:
             for result in chosen:
                 self._holds.hold_once(result.outbox_item(), sight.head.number)
             return _Verdict.SIFTED
-        # At a higher price the calls of contracts that follow from it cost more, too.
-        later_gas = sum(result.ready.later_gas for result in chosen)
-        later_data_wei = sum(result.ready.later_data_wei for result in chosen)
-        left_wei = max(decision.revenue_wei - data_wei - later_data_wei, 0)
-        break_even_wei = left_wei // (estimate + later_gas)
-        fees = within(fees, break_even_wei)
-        # Groups that there are more of than workers, as some of these did not sign for all.
-        unsigned = len(groups) - len({result.worker for result in chosen})
-        draft = Draft(
-            kind="post",
-            target=call.target,
-            calldata=call.calldata,
-            gas_limit=gas_limit(
-                estimate,
-                decision.gas_limit_estimate + gas.per_group_gas * unsigned,
-                cap,
-                slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
-                floor=calldata_floor(call.calldata),
-            ),
-            items=tuple(result.outbox_item() for result in chosen),
-            reason=decision.reason.value,
-            inputs={
-                **decision.inputs,
-                "estimated_gas": estimate,
-                "cost_wei": cost_wei,
-                "data_fee_wei": data_wei,
-                "revenue_wei": decision.revenue_wei,
-                "later_cost_wei": decision.later_cost_wei,
-                "break_even_wei": break_even_wei,
-                "fee_cap_wei": fees.max_fee_wei,
-                "next_base_fee_wei": sight.next_base_fee_wei,
-                "groups": len(groups),
-            },
-            decisions_root=anchored.root if anchored.decisions else None,
-            decisions=anchored.decisions,
+        draft, fees = drafted(
+            decision, chosen, groups, anchored, call, gas, estimate, cap, fees, sight
         )
-        launched = await self._launcher.launch(draft, fees, sight)
-        return _Verdict.POSTED if launched else _Verdict.STOP
+        launched = await lanes.launch(lane, draft, fees)
+        return _VERDICTS[launched]
 
-    async def _sift(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
-        """Tries each result alone under its own signature, and holds back those that fail."""
-        dead = []
-        for result in chosen:
-            group = Group(result.worker, (result.item,), result.signature)
-            if await self._launcher.simulate(self._call([group], ZERO_HASH), sight) != 1:
-                dead.append(result)
-                self._holds.hold(result.outbox_item(), sight.head.number)
-        if not dead:
-            return self._too_large(chosen, sight)
-        _log.warning(
-            "results_held_back",
-            trace_ids=[result.outbox_item().trace_id for result in dead],
-        )
-        return _Verdict.SIFTED
+    async def _sift(self, chosen: Sequence[StoredResult], lane: Lane) -> _Verdict:
+        """Tries the results each under its own signature, and holds back those that fail."""
+        sight = lane.sight
 
-    def _too_large(self, chosen: Sequence[StoredResult], sight: Sight) -> _Verdict:
+        def call_of(some: Sequence[StoredResult]) -> Call:
+            groups = [Group(one.worker, (one.item,), one.signature) for one in some]
+            return self._call(groups, ZERO_HASH)
+
+        found = await lane.launcher.sift(chosen, call_of, sight)
+        for result in found.dead:
+            self._holds.hold(result.outbox_item(), sight.head.number)
+        for result, words in found.failing:
+            self._holds.set_apart(result.outbox_item(), sight.head.number, words)
+        if found.dead:
+            _log.warning(
+                "results_held_back",
+                trace_ids=[result.outbox_item().trace_id for result in found.dead],
+            )
+        return _Verdict.SIFTED if found.any else self._too_large(chosen, sight)
+
+    def _too_large(
+        self, chosen: Sequence[StoredResult], sight: Sight, words: str | None = None
+    ) -> _Verdict:
+        """`words` are the node's, where it failed on them."""
         if len(chosen) > 1:
             return _Verdict.TOO_LARGE
-        self._holds.hold(chosen[0].outbox_item(), sight.head.number)
+        item = chosen[0].outbox_item()
+        if words is None:
+            self._holds.hold(item, sight.head.number)
+        else:
+            self._holds.set_apart(item, sight.head.number, words)
         return _Verdict.SIFTED
 
     def _call(self, groups: Sequence[Group], root: bytes) -> Call:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from indexer.database import Connection, Pool
+from indexer.types import DAY_S, HOUR_S
 from inferd.settlement.records import Intent
 from inferd.settlement.settings import SettlementSettings
 from inferd.settlement.state import LIVE_SQL
 
-HOUR_S = 3_600
-DAY_S = 86_400
 _REFUND = "refund"
 
 

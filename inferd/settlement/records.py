@@ -10,6 +10,7 @@ from eth_utils.crypto import keccak
 from indexer.rpc.refusals import SendError, classify
 from indexer.types import Address, Hash32
 from inferd.protocol.request import Commitment
+from inferd.settlement.earning import Earning
 from inferd.settlement.fees import Fees
 from inferd.settlement.state import AttemptState, AttemptView, IntentState
 
@@ -96,9 +97,8 @@ class Intent:
     gas_limit: int
     items: tuple[Item, ...]
     attempts: tuple[Attempt, ...]
-    break_even_wei: int | None = None
-    """The price of a gas at which a post, with the calls of contracts that follow from it, costs
-    what it earns; None of what earns nothing."""
+    earning: Earning | None = None
+    """None of what earns nothing."""
     cancel_asked: bool = False
     """By the operator: its nonce shall be spent on nothing."""
 

@@ -16,7 +16,6 @@ from inferd.protocol.request import Commitment, params_hash
 from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.params import params_of
-from inferd.settlement.purse import DAY_S, spent_on_refunds_wei
 from inferd.settlement.records import Item
 from scheduler.model import GasModel
 
@@ -142,13 +141,6 @@ async def count_dust(pool: Pool, head: BlockRef, least_fee_wei: int) -> int:
             _MOST_COUNTED,
         )
     return number
-
-
-async def spent_today_wei(pool: Pool) -> int:
-    """What refunds of the last 24 hours cost by their receipts, and what those under way can
-    cost."""
-    async with pool.acquire() as connection:
-        return await spent_on_refunds_wei(connection, DAY_S)
 
 
 def refund_calldata(claims: Sequence[Claim]) -> bytes:

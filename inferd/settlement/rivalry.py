@@ -64,10 +64,11 @@ class Standing:
         """Of what a result earns where it is first."""
         return revenue_wei * self.chance_bps // _BPS
 
-    def wait_blocks(self, commitment: bytes, poster: bytes) -> int:
-        """How many blocks a result waits from when it is ready: the same each time it is asked, and
-        another for another poster. With a wider window none is shorter."""
-        drawn = int.from_bytes(keccak(commitment + poster)[:8], "big")
+    def wait_blocks(self, lot: bytes, poster: bytes) -> int:
+        """How many blocks what has that lot, as a result its commitment, waits from when it is
+        ready: the same each time it is asked, and another for another poster. With a wider window
+        none is shorter."""
+        drawn = int.from_bytes(keccak(lot + poster)[:8], "big")
         return drawn * self.window_blocks >> 64
 
 

@@ -24,6 +24,7 @@ from indexer.rpc import Receipt, RpcError, RpcMalformed
 from indexer.rpc.refusals import is_revert
 from indexer.together import together
 from indexer.types import ZERO_HASH, Address, BlockRef, Hash32, Wei
+from inferd.chain.encoding import unsigned
 from inferd.settlement.data_fee import (
     NO_DATA_PRICE,
     OPERATOR_SAMPLE_GAS,
@@ -31,7 +32,6 @@ from inferd.settlement.data_fee import (
     data_price,
     samples,
 )
-from inferd.settlement.encoding import unsigned
 
 _log = structlog.get_logger("settlement")
 

@@ -7,6 +7,7 @@ higher price. Amounts are wei.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,6 +76,25 @@ def judge(before: FundsState, seen: Projection, thresholds: Thresholds) -> Funds
     if seen.spare_wei < stop_wei:
         return FundsState.SPENT
     return FundsState.LOW if seen.spare_wei < warn_wei else FundsState.ENOUGH
+
+
+def best(states: Iterable[FundsState]) -> FundsState:
+    """The state of who has most; ENOUGH of nobody."""
+    order = (FundsState.ENOUGH, FundsState.LOW, FundsState.SPENT)
+    return min(states, key=order.index, default=FundsState.ENOUGH)
+
+
+def together(projections: Iterable[Projection | None]) -> Projection | None:
+    """Of several balances; None where none is known."""
+    known = [one for one in projections if one is not None]
+    if not known:
+        return None
+    return Projection(
+        balance_wei=sum(one.balance_wei for one in known),
+        in_flight_wei=sum(one.in_flight_wei for one in known),
+        waiting_wei=sum(one.waiting_wei for one in known),
+        result_wei=max(one.result_wei for one in known),
+    )
 
 
 def gas_per_result(gas: GasModel, *, posts: int, groups: int, results: int) -> int:

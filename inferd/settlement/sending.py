@@ -12,7 +12,7 @@ from indexer.rpc.refusals import SendError, classify
 from inferd.settlement.chain import ChainRpc, Sight
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.records import Attempt, Intent
-from inferd.settlement.settings import PausedReason, SettlementStatus
+from inferd.settlement.settings import KeyStatus, PausedReason
 from inferd.settlement.state import TOO_CHEAP
 
 _log = structlog.get_logger("settlement")
@@ -51,7 +51,7 @@ class Sender:
         self,
         rpc: ChainRpc,
         outbox: Outbox,
-        status: SettlementStatus,
+        status: KeyStatus,
     ) -> None:
         self._rpc = rpc
         self._outbox = outbox

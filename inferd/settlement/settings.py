@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from indexer.types import WEI_PER_GWEI, Address
 from inferd.settlement.delivery_gas import OWED_GAS, STORED_GAS
 from inferd.settlement.fees import FeeCaps
-from inferd.settlement.runway import FundsState, Projection
-from scheduler.model import GasModel, PostingRules
+from inferd.settlement.runway import FundsState, Projection, best, together
+from inferd.settlement.state import IntentState
+from scheduler.model import GasModel
+from scheduler.posting_model import PostingRules
 
 _GAS_PRIOR = GasModel(
     fixed_gas=45_000,
@@ -34,7 +38,7 @@ class SettlementSettings:
     confirmations: int = 2
     """Blocks after which a transaction counts as done, the one it is in included."""
     max_in_flight: int = 5
-    """Transactions that are signed and not yet confirmed."""
+    """Transactions of one key that are signed and not yet mined."""
     resend_after_blocks: int = 2
     """Blocks without being mined after which a transaction is sent again or replaced."""
 
@@ -43,6 +47,7 @@ class SettlementSettings:
 
     max_fee_per_gas_wei: int = 200 * WEI_PER_GWEI
     max_priority_fee_wei: int = 10 * WEI_PER_GWEI
+    """Per gas, replacements included."""
     min_priority_fee_wei: int = 0
     max_transaction_wei: int = 0
     """What one transaction may cost at most, replacements included; 0 = no limit."""
@@ -119,23 +124,93 @@ class PausedReason(StrEnum):
     GAS_PRICE_OVER_CAP = "gas_price_over_cap"
     UNPROFITABLE = "unprofitable"
     SPENDING_OVER_CAP = "spending_over_cap"
+    KEY_IN_USE = "key_in_use"
+    """Another process has the lock of this key, and sends what it signs."""
     RPC_TROUBLE = "rpc_trouble"
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"
+    NO_CONTRACT_CODE = "no_contract_code"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one closed intent came to."""
+
+    state: IntentState
+    gas_wei: int = 0
+    """With what it cost beside its gas."""
+    abandoned: int = 0
+    outcomes: tuple[str, ...] = ()
+    """Of its items."""
 
 
 @dataclass(slots=True)
-class SettlementStatus:
-    """The newest picture; counters are since the start of the process."""
+class KeyStatus:
+    """Of one key that signs; counters are since the start of the process."""
 
+    address: Address
     balance_wei: int | None = None
     funds: FundsState = FundsState.ENOUGH
     projection: Projection | None = None
     """What the balance has to pay for, as the newest step began."""
+    in_flight: int = 0
+    paused_reason: PausedReason | None = None
+    """Why it sends nothing new, whatever the others do; as of the last whole step."""
+    noticed: PausedReason | None = None
+    """The same, of the step that is under way."""
+    last_error: str | None = None
+    confirmed_transactions: int = 0
+    failed_transactions: int = 0
+    abandoned: int = 0
+    """Items given up after too many failures."""
+    gas_spent_wei: int = 0
+    """By the transactions above, as their receipts say, with the data fees of a rollup."""
+    items_by_outcome: Counter[str] = field(default_factory=Counter)
+    """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
+
+    ended: dict[int, Ended] = field(default_factory=dict)
+    """What is counted above of each intent that a reorganisation can still open again."""
+
+    def begin(self) -> None:
+        """A step begins: what is in its way is noticed anew."""
+        self.noticed = self.last_error = None
+
+    def count(self, intent_id: int, ended: Ended) -> None:
+        """The intent was closed: where a reorganisation had opened it again, the newest end is the
+        one that counts."""
+        before = self.ended.pop(intent_id, None)
+        if before is not None:
+            self._add(before, -1)
+        self.ended[intent_id] = ended
+        self._add(ended, 1)
+
+    def keep(self, intent_ids: Sequence[int]) -> None:
+        """These are final: they are never opened again."""
+        for intent_id in intent_ids:
+            self.ended.pop(intent_id, None)
+
+    def _add(self, ended: Ended, times: int) -> None:
+        self.confirmed_transactions += times * (ended.state is IntentState.CONFIRMED)
+        self.failed_transactions += times * (ended.state is IntentState.FAILED)
+        self.abandoned += times * ended.abandoned
+        self.gas_spent_wei += times * ended.gas_wei
+        for outcome in ended.outcomes:
+            number = self.items_by_outcome.pop(outcome, 0) + times
+            if number:
+                self.items_by_outcome[outcome] = number
+
+
+@dataclass(slots=True)
+class SettlementStatus:
+    """The newest picture of all keys together; counters are since the start of the process."""
+
+    keys: tuple[KeyStatus, ...] = ()
+    """Of the settings, in their order."""
+    former: dict[Address, KeyStatus] = field(default_factory=dict)
+    """Keys that the settings name no more, and that had something under way."""
     tip_wei: int = 0
     """Priority fee per gas that the endpoint suggests; of a chain without a base fee, the whole gas
     price."""
-    in_flight: int = 0
     ready: int = 0
     ready_later_gas: int = 0
     """What the calls of contracts that follow from these take."""
@@ -143,15 +218,19 @@ class SettlementStatus:
     """And what those cost beside their gas."""
     held: int = 0
     """Results that the chain would refuse now; tried again after some blocks."""
+    set_apart: dict[str, str] = field(default_factory=dict)
+    """By kind of intent, which items the endpoint fails on, each alone, in words."""
     waits_for_slot: bool = False
     """Results would be posted now, were it not for transactions that are on their way."""
     too_late: int = 0
     """Results dropped unposted, since the next block would have been past their deadline."""
     paused_reason: PausedReason | None = None
-    """None while everything that should be sent is being sent; as of the last whole step."""
+    """None while everything that should be sent is being sent, by whichever key; as of the last
+    whole step."""
     noticed: PausedReason | None = None
-    """The same, of the step that is under way."""
-    last_error: str | None = None
+    """The same, of the step that is under way, for a reason that is not one key's."""
+    error: str | None = None
+    """What went wrong for all keys in the last step."""
     posting: str = ""
     """The newest posting decision in one sentence."""
     callbacks_owed: int = 0
@@ -165,14 +244,67 @@ class SettlementStatus:
     `refund` themselves. Up to ten thousand are counted."""
     refund_gas_wei_per_day: int = 0
     """Spent on refunds in the last 24 hours."""
-    confirmed_transactions: int = 0
-    failed_transactions: int = 0
-    abandoned: int = 0
-    """Items given up after too many failures."""
-    gas_spent_wei: int = 0
-    """By the transactions above, as their receipts say, with the data fees of a rollup."""
-    items_by_outcome: dict[str, int] = field(default_factory=dict)
-    """Items of the transactions above: 'settled', 'delivered', 'skipped:<reason>', ..."""
 
-    def count(self, outcome: str) -> None:
-        self.items_by_outcome[outcome] = self.items_by_outcome.get(outcome, 0) + 1
+    def conclude(self) -> None:
+        """A step is over. One key that works is enough for the whole not to be paused."""
+        for key in self.keys:
+            key.paused_reason = key.noticed
+        every_key = self.keys and all(key.noticed for key in self.keys)
+        self.paused_reason = self.noticed or (self.keys[0].noticed if every_key else None)
+
+    def keep(self, intent_ids: Sequence[int]) -> None:
+        """These are final: no key's are opened again."""
+        for key in self._all():
+            key.keep(intent_ids)
+
+    @property
+    def crowded_out(self) -> int:
+        """Results that wait for room in a post, and not for a price, an account or an endpoint."""
+        return self.ready if self.waits_for_slot and self.paused_reason is None else 0
+
+    @property
+    def balance_wei(self) -> int | None:
+        """Of all keys together; None before the first step."""
+        known = [key.balance_wei for key in self.keys if key.balance_wei is not None]
+        return sum(known) if known else None
+
+    @property
+    def funds(self) -> FundsState:
+        """Of the key that has most: what it allows can be done."""
+        return best(key.funds for key in self.keys)
+
+    @property
+    def projection(self) -> Projection | None:
+        """Of all keys together."""
+        return together(key.projection for key in self.keys)
+
+    @property
+    def last_error(self) -> str | None:
+        return self.error or next((key.last_error for key in self.keys if key.last_error), None)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(key.in_flight for key in self.keys)
+
+    @property
+    def confirmed_transactions(self) -> int:
+        return sum(key.confirmed_transactions for key in self._all())
+
+    @property
+    def failed_transactions(self) -> int:
+        return sum(key.failed_transactions for key in self._all())
+
+    @property
+    def abandoned(self) -> int:
+        return sum(key.abandoned for key in self._all())
+
+    @property
+    def gas_spent_wei(self) -> int:
+        return sum(key.gas_spent_wei for key in self._all())
+
+    @property
+    def items_by_outcome(self) -> Counter[str]:
+        return sum((key.items_by_outcome for key in self._all()), Counter[str]())
+
+    def _all(self) -> tuple[KeyStatus, ...]:
+        return (*self.keys, *self.former.values())

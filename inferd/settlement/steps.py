@@ -5,6 +5,12 @@ from __future__ import annotations
 from indexer.database import Connection, plain_text
 from indexer.types import Hash32
 
+NOT_MINED = (
+    "mined_block = NULL, mined_block_hash = NULL, status = NULL, gas_used = NULL,"
+    " effective_gas_price_wei = NULL, data_fee_wei = kept_data_fee_wei"
+)
+"""SQL: nothing was paid for an attempt, and what is kept for it is kept again."""
+
 
 async def note_answer(connection: Connection, tx_hash: Hash32, error: str) -> None:
     """What an endpoint said that was no success."""
@@ -39,8 +45,7 @@ async def take(connection: Connection, intent_id: int, tx_hash: Hash32, *, sends
 async def unmine(connection: Connection, intent_id: int) -> None:
     """What was mined, or had lost its nonce, is on its way again."""
     await connection.execute(
-        "UPDATE node.tx_attempt SET state = 'broadcast', mined_block = NULL,"
-        " mined_block_hash = NULL, status = NULL, gas_used = NULL, effective_gas_price_wei = NULL"
+        f"UPDATE node.tx_attempt SET state = 'broadcast', {NOT_MINED}"  # noqa: S608 - constants
         " WHERE intent_id = $1 AND state IN ('mined', 'dropped')",
         intent_id,
     )

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
-from inferd.workers import endings
+from inferd.outputs.files import OutputFiles
+from inferd.workers import endings, reputation
+from inferd.workers.attempts import Attempts
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import BadInput, Job, SignedResult, WorkerBusy, WorkerFailed
+from inferd.workers.job import Job, SignedResult
+from inferd.workers.late import LateAnswers
 from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.logs import job_log
 from inferd.workers.outages import through_outages
-from inferd.workers.pool import Worker, WorkerPool
+from inferd.workers.pool import Elsewhere, UnknownWorker, Worker, WorkerPool
+from inferd.workers.retries import RetryBudget
+from scheduler.patience import Patience
 
 _CLOSE_GRACE_S = 3.0
 _MOST_AT_ONCE = 32
 """Endings in one transaction: what is learnt of each takes the event loop some 0.4 ms."""
+_MOST_DROPS = 1_000
+"""Answers that workers are being told of at a time; beyond, they drop them after their own time."""
 _UNKNOWN_MODEL_MS = 1_000.0
 """Taken for the time of a model that the worker turns out not to serve."""
 _FAILURE_GRACE_S = (
@@ -35,6 +41,8 @@ class Dispatcher:
 
     A computed result is written as long as the request's deadline has not passed, also when the
     database is away meanwhile or the lease has ended. One that no database takes is a failure.
+    A worker elsewhere that is late is asked on, since its answer is still of use where no other
+    worker gives one; it is told when its answer is stored, or nobody waits for it any more.
     """
 
     def __init__(
@@ -44,17 +52,26 @@ class Dispatcher:
         *,
         fence: Fence | None,
         on_change: Callable[[str], None],
+        budget: RetryBudget | None = None,
+        proved: Callable[[], float] = lambda: 1.0,
+        files: OutputFiles | None = None,
     ) -> None:
         """`on_change` is called after each commit that ends a lease or stores a result.
 
-        It is told how: "stored", "not_needed", or a `FailureKind`.
+        It is told how: "stored", "not_needed", or a `FailureKind`. `budget` is shared with whoever
+        else asks workers again; `proved` is how surely a worker that is not ours must succeed to be
+        asked as a second one. Large outputs go to `files`.
         """
         self._pool = pool
         self._database = database
         self._fence = fence
         self._on_change = on_change
+        self._attempts = Attempts(pool, budget or RetryBudget(), proved=proved, drop=self._drop)
+        self._files = files
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._computing: set[int] = set()
+        self._late = LateAnswers(self._came_late)
+        self._drops: set[asyncio.Task[None]] = set()
         self._endings = Grouped(
             self._write_all, most=_MOST_AT_ONCE, apart=lambda ending: ending.lease.key
         )
@@ -65,15 +82,27 @@ class Dispatcher:
         """Leases that are being computed or written."""
         return len(self._tasks)
 
-    def start(self, lease: Lease, job: Job) -> None:
-        """Begins at once. Call it right after the commit that granted the lease.
+    @property
+    def waiting_late(self) -> int:
+        """Answers that are waited for though their lease has ended."""
+        return self._late.waiting
 
-        Raises UnknownWorker.
+    def start(self, lease: Lease, job: Job, expected: Patience | None = None) -> None:
+        """Begins at once. Call it right after the commit that granted the lease; `expected` is what
+        its round reckoned with.
+
+        A worker that has left since the round fails the lease, at no cost to itself.
         """
-        worker = self._pool.reserve(lease.worker)
-        task = asyncio.create_task(self._serve(lease, job, worker))
+        job = replace(job, attempt=lease.attempt)
+        try:
+            worker = self._pool.reserve(lease.worker)
+        except UnknownWorker:
+            serving = self._serve_nobody(lease, job)
+        else:
+            self._computing.add(lease.id)
+            serving = self._serve(lease, job, worker, expected)
+        task = asyncio.create_task(serving)
         self._tasks[lease.id] = task
-        self._computing.add(lease.id)
         task.add_done_callback(lambda ended: self._ended(lease, job, ended))
 
     async def watch(self) -> NoReturn:
@@ -82,7 +111,9 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Stops computing, lets writes under way finish for a moment. Unfinished leases stay
-        active: they expire, or `abandon_previous` ends them at the next start."""
+        active: they expire, or `abandon_previous` ends them at the next start. Workers elsewhere
+        are not told: whoever works next asks the same of them, and finds it computed."""
+        await self._late.close()
         for lease_id in self._computing:
             self._tasks[lease_id].cancel()
         if self._tasks:
@@ -91,49 +122,48 @@ class Dispatcher:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        for drop in self._drops:
+            drop.cancel()
+        if self._drops:
+            await asyncio.wait(self._drops)
         await self._endings.close()
 
-    async def _serve(self, lease: Lease, job: Job, worker: Worker) -> None:
+    async def _serve(
+        self, lease: Lease, job: Job, worker: Worker, expected: Patience | None
+    ) -> None:
         log = job_log(job, lease.worker).bind(lease_id=lease.id)
         ends_s = time.monotonic() + lease.duration_s
-        outcome = await self._compute(lease, job, worker, log)
+        outcome = await self._attempts.compute(lease, job, worker, expected, log)
         self._stop_counting(lease)
-        ending = Ending(lease, job, outcome, self._prior_ms(lease, job), time.time())
+        ending = Ending(lease, job, outcome, self._prior_ms(lease, job, outcome), time.time())
         if isinstance(outcome, SignedResult):
             until_s = max(ends_s, time.monotonic() + job.deadline_s - time.time())
             await self._write_result(ending, outcome, until_s, log)
-        else:
-            until_s = max(ends_s, time.monotonic() + _FAILURE_GRACE_S)
-            await self._write_failure(ending, outcome, until_s, log)
+            return
+        if outcome.kind is FailureKind.TIMEOUT and isinstance(worker, Elsewhere):
+            self._late.wait_for(lease, job, worker)
+        until_s = max(ends_s, time.monotonic() + _FAILURE_GRACE_S)
+        await self._write_failure(ending, outcome, until_s, log)
 
-    async def _compute(
-        self, lease: Lease, job: Job, worker: Worker, log: Any
-    ) -> SignedResult | Failure:
-        log.info("job_started", model=job.model, input_bytes=len(job.input), attempt=lease.attempt)
+    async def _serve_nobody(self, lease: Lease, job: Job) -> None:
+        log = job_log(job, lease.worker).bind(lease_id=lease.id)
+        failure = Failure(FailureKind.BUSY, "the worker has left the pool")
+        ending = Ending(lease, job, failure, _UNKNOWN_MODEL_MS, time.time())
+        await self._write_failure(ending, failure, time.monotonic() + _FAILURE_GRACE_S, log)
+
+    async def _came_late(self, lease: Lease, job: Job, result: SignedResult) -> None:
+        log = job_log(job, result.worker).bind(lease_id=lease.id)
+        ending = Ending(lease, job, result, self._prior_ms(lease, job, result), time.time())
+        until_s = time.monotonic() + job.deadline_s - time.time()
         try:
-            async with asyncio.timeout(lease.duration_s) as limit:
-                return await worker.compute(job)
-        except TimeoutError:
-            if limit.expired():
-                return Failure(FailureKind.TIMEOUT, f"no result within {lease.duration_s:.1f} s")
-            return Failure(FailureKind.FAILED, "the worker's own time limit")
-        except BadInput as error:
-            return Failure(FailureKind.BAD_INPUT, error.reason)
-        except WorkerBusy as error:
-            return Failure(FailureKind.BUSY, error.reason)
-        except WorkerFailed as error:
-            return Failure(FailureKind.FAILED, error.reason)
+            await self._write_result(ending, result, until_s, log)
         except Exception as error:
-            # An exception's text may quote the prompt: only its kind and place are shown.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{frame.filename}:{frame.lineno}"
-            log.error("job_crashed", error=type(error).__name__, where=where)
-            return Failure(FailureKind.FAILED, f"unexpected {type(error).__name__}")
+            log.error("dispatch_broken", error=type(error).__name__)
+            self._broken.put_nowait(error)
 
     async def _write_result(
         self, ending: Ending, result: SignedResult, until_s: float, log: Any
     ) -> None:
-        self._pool.record(ending.lease.worker, success=True)
         try:
             written = await self._write(ending, until_s, log)
         except Exception as error:
@@ -141,6 +171,7 @@ class Dispatcher:
                 # Its text may quote the output.
                 failure = Failure(FailureKind.FAILED, "its result cannot be stored")
                 ending = replace(ending, outcome=failure)
+                self._pool.failed(result.worker)
                 await self._write_failure(ending, failure, until_s, log)
                 return
             if not isinstance(error, CONNECTION_LOST):
@@ -153,13 +184,16 @@ class Dispatcher:
             output_bytes=len(result.output),
             late=not written.in_time,
         )
+        if result.worker in self._pool:
+            self._drop(self._pool.worker(result.worker), ending.job)
+        if written.stored:
+            for worker, job in self._late.give_up(ending.lease):
+                self._drop(worker, job)
         self._on_change("stored" if written.stored else "not_needed")
 
     async def _write_failure(
         self, ending: Ending, failure: Failure, until_s: float, log: Any
     ) -> None:
-        if failure.blamed:
-            self._pool.record(ending.lease.worker, success=False)
         log.warning("job_failed", kind=str(failure.kind), reason=failure.reason)
         try:
             await self._write(ending, until_s, log)
@@ -175,11 +209,24 @@ class Dispatcher:
         async with self._database.acquire() as connection, connection.transaction():
             if self._fence is not None:
                 await self._fence(connection)
-            return await endings.write(connection, together)
+            written = await endings.write(connection, together, self._files)
+            await reputation.record(connection, together, written)
+            return written
 
-    def _prior_ms(self, lease: Lease, job: Job) -> float:
-        backend = self._pool.worker(lease.worker).models.get(job.model_id)
-        return _UNKNOWN_MODEL_MS if backend is None else backend.prior_ms
+    def _drop(self, worker: Worker, job: Job) -> None:
+        """Tells a worker elsewhere that nobody waits for its answer any more."""
+        if not isinstance(worker, Elsewhere) or len(self._drops) >= _MOST_DROPS:
+            return
+        task = asyncio.create_task(worker.drop(job))
+        self._drops.add(task)
+        task.add_done_callback(self._drops.discard)
+
+    def _prior_ms(self, lease: Lease, job: Job, outcome: SignedResult | Failure) -> float:
+        address = outcome.worker if isinstance(outcome, SignedResult) else lease.worker
+        if address not in self._pool:
+            return _UNKNOWN_MODEL_MS
+        offer = self._pool.worker(address).models.get(job.model_id)
+        return _UNKNOWN_MODEL_MS if offer is None else offer.prior_ms
 
     def _stop_counting(self, lease: Lease) -> None:
         """The slot is free once the computation has ended; the write needs none."""

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexer.database import Connection
+from indexer.types import Address
+from inferd.outputs.files import OutputFiles
 from inferd.workers import leases, results, service_stats
 from inferd.workers.job import Job, SignedResult
-from inferd.workers.leases import FailureKind, Lease
+from inferd.workers.leases import FailureKind, Held, Lease
 from inferd.workers.service_stats import Experience
 
 
@@ -18,11 +20,13 @@ class Failure:
 
     kind: FailureKind
     reason: str
+    retry_after_s: float = 0.0
+    """When a busy worker wants to be asked again; 0 = it does not say."""
 
     @property
     def blamed(self) -> bool:
         """Whether it counts against the worker."""
-        return self.kind in (FailureKind.FAILED, FailureKind.TIMEOUT)
+        return self.kind in (FailureKind.FAILED, FailureKind.TIMEOUT, FailureKind.LIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,17 @@ class Ending:
     """What the back end takes for a request by its own guess."""
     ended_s: float
     """When, in seconds since the epoch."""
+
+    @property
+    def by(self) -> Address:
+        """Whose it is: that of a hedged request may come from another worker than the lease's."""
+        if isinstance(self.outcome, SignedResult):
+            return self.outcome.worker
+        return self.lease.worker
+
+    @property
+    def has_result(self) -> bool:
+        return isinstance(self.outcome, SignedResult)
 
     @property
     def failure(self) -> str | None:
@@ -59,7 +74,7 @@ class Ending:
         elif self.outcome.kind is FailureKind.TIMEOUT:
             waited_ms = self.lease.duration_s * 1000.0
         return Experience(
-            self.lease.worker,
+            self.by,
             self.job,
             self.outcome if isinstance(self.outcome, SignedResult) else None,
             prior_ms=self.prior_ms,
@@ -76,25 +91,46 @@ class Written:
     """Whether it had a result that was wanted."""
     in_time: bool
     """Whether its lease still held."""
+    anew: bool
+    """Whether it counts: it was not written before, by a commit whose answer was lost."""
 
 
-async def write(connection: Connection, endings: Sequence[Ending]) -> list[Written]:
-    """In the caller's transaction. No two may be of one request: whether a late result is wanted
-    depends on what the others of its request have left."""
-    active = await leases.lock_active(connection, [ending.lease.id for ending in endings])
-    given = [
-        (ending.outcome, ending.lease.id, ending.lease.id in active)
-        for ending in endings
-        if isinstance(ending.outcome, SignedResult)
-    ]
-    stored = await results.store(connection, given)
-    await leases.end(connection, [(ending.lease.id, ending.failure) for ending in endings])
-    experiences = (ending.experience(stored=ending.lease.key in stored) for ending in endings)
+_GONE = Held("expired", told=False)
+"""A lease that was deleted with its request, long after its time."""
+
+
+async def write(
+    connection: Connection, endings: Sequence[Ending], files: OutputFiles | None = None
+) -> list[Written]:
+    """In the caller's transaction; `files` is for large outputs. No two may be of one request:
+    whether a late result is wanted depends on what the others of its request have left.
+
+    What was written before, by a commit whose answer was lost, is answered as it was then and
+    counts no second time. A lease that failed for being late takes its result as well.
+    """
+    locked = await leases.lock(connection, [ending.lease.id for ending in endings])
+    held = {ending.lease.id: locked.get(ending.lease.id, _GONE) for ending in endings}
+    fresh = [one for one in endings if not held[one.lease.id].repeats(result=one.has_result)]
+    new = await results.store(
+        connection,
+        [
+            (ending.outcome, ending.lease.id, held[ending.lease.id].in_time(result=True))
+            for ending in fresh
+            if isinstance(ending.outcome, SignedResult)
+        ],
+        files,
+    )
+    await leases.end(connection, [(ending.lease.id, ending.failure) for ending in fresh])
+    experiences = (ending.experience(stored=ending.lease.key in new) for ending in fresh)
     await service_stats.record(connection, [one for one in experiences if one is not None])
+    before = [one.lease for one in endings if one.has_result and held[one.lease.id].told]
+    old = await results.stored_by(connection, before) if before else set()
+    counted = {ending.lease.id for ending in fresh if ending.lease.key not in old - new}
     return [
         Written(
-            isinstance(ending.outcome, SignedResult) and ending.lease.key in stored,
-            ending.lease.id in active,
+            stored=ending.has_result and ending.lease.key in new | old,
+            in_time=held[ending.lease.id].in_time(result=ending.has_result),
+            anew=ending.lease.id in counted,
         )
         for ending in endings
     ]

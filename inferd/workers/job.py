@@ -12,6 +12,8 @@ from inferd.protocol.result import ResultItem
 from inferd.protocol.typed_data import CompactSignature
 from scheduler.model import RequestKey
 
+NOBODY = Address(bytes(20))
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -27,6 +29,10 @@ class Job:
     """0 leaves the length to the back end."""
     deadline_s: int
     """Seconds since the epoch after which the chain takes no result."""
+    attempt: int = 1
+    """Counts the leases on the request: to a worker elsewhere another attempt is another job."""
+    requester: Address = NOBODY
+    """Who asked, to whom a private input is tied."""
 
     @property
     def key(self) -> RequestKey:
@@ -67,6 +73,14 @@ class SignedResult:
         return ResultItem(self.key.id, Commitment(self.key.commitment), self.digest)
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A result of which the output is not kept any more. The worker's word stands."""
+
+    digest: Hash32
+    signature: CompactSignature
+
+
 class JobError(Exception):
     """A job that gave no result. `reason` is for the operator and holds nothing of the input."""
 
@@ -79,12 +93,26 @@ class WorkerFailed(JobError):
     """The worker could not do it; another one might."""
 
 
+class WorkerLied(WorkerFailed):
+    """What the worker answered is not what it says it is: digest, signature, size or manifest."""
+
+
 class WorkerBusy(JobError):
     """The worker has no free slot. Not a failure: its reputation stays as it is."""
+
+    def __init__(self, reason: str, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: when another try is worth it, where that is known."""
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
 
 
 class BadInput(JobError):
     """No worker can ever compute this: the request itself is at fault, and says so each time."""
+
+
+class Declined(JobError):
+    """A worker that may not be believed says that the request itself is at fault. It counts as a
+    try of the request, and not against the worker; the request goes to others."""
 
 
 class RefusedToSign(Exception):

@@ -32,8 +32,12 @@ class FailureKind(StrEnum):
     """The worker had no room after all. It says nothing about request or worker."""
     ABANDONED = "abandoned"
     """The daemon ended. It says nothing about request or worker."""
+    DECLINED = "declined"
+    """A worker elsewhere says that no worker can compute it, which others may see otherwise."""
     TIMEOUT = "timeout"
     FAILED = "failed"
+    LIED = "lied"
+    """The answer was not what the worker says it is."""
 
     @property
     def counts(self) -> bool:
@@ -121,32 +125,59 @@ async def grant_all(connection: Connection, grants: Sequence[Grant]) -> list[Lea
     return [_lease(row) for row in rows]
 
 
-async def lock_active(connection: Connection, ids: Sequence[int]) -> set[int]:
-    """Which of these leases are active; all of them stay as they are until the transaction's
-    end."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease as its worker's word finds it: a result or a failure, or first a failure for being
+    late and then the result."""
+
+    state: str
+    told: bool
+    """Whether a word of it was written before."""
+
+    def in_time(self, *, result: bool) -> bool:
+        """Whether it held until that word came, now or when it was written before."""
+        return self.state in ("active", "done" if result else "failed")
+
+    def repeats(self, *, result: bool) -> bool:
+        """Whether that word was written before: the commit was not answered, and its writer comes
+        again. A result that is late may have been, which only the stored results can tell."""
+        return self.told and not (result and self.state != "done")
+
+
+async def lock(connection: Connection, ids: Sequence[int]) -> dict[int, Held]:
+    """These leases by their ids; all of them stay as they are until the transaction's end."""
     rows = await connection.fetch(
-        "SELECT id, state FROM node.lease WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE", ids
+        "SELECT id, state, told FROM node.lease WHERE id = ANY($1::bigint[])"
+        " ORDER BY id FOR UPDATE",
+        ids,
     )
-    return {row["id"] for row in rows if row["state"] == "active"}
+    return {row["id"]: Held(row["state"], row["told"]) for row in rows}
 
 
 async def end(connection: Connection, endings: Sequence[tuple[int, str | None]]) -> set[int]:
-    """Ends leases as done, or as failed where there is a failure, made by `failure_text`.
+    """Writes what workers said of these leases: those that are active end as done, or as failed
+    where there is a failure, made by `failure_text`; the others stay as they ended.
 
-    Returns those that were active; the others stay as they are.
+    Returns those that were active.
     """
     rows = await connection.fetch(
         """
         UPDATE node.lease l
         SET state = CASE WHEN ended.failure IS NULL THEN 'done' ELSE 'failed' END,
-            failure = ended.failure, ended_at = clock_timestamp()
+            failure = ended.failure, ended_at = clock_timestamp(), told = true
         FROM unnest($1::bigint[], $2::text[]) AS ended (id, failure)
         WHERE l.id = ended.id AND l.state = 'active' RETURNING l.id
         """,
         [lease_id for lease_id, _ in endings],
         [failure for _, failure in endings],
     )
-    return {row["id"] for row in rows}
+    active = {row["id"] for row in rows}
+    if len(active) < len(endings):
+        await connection.execute(
+            "UPDATE node.lease SET told = true WHERE id = ANY($1::bigint[]) AND NOT told",
+            [lease_id for lease_id, _ in endings],
+        )
+    return active
 
 
 async def expire_overdue(connection: Connection) -> list[Lease]:

@@ -33,8 +33,9 @@ class Lengths:
         """The requester's law, else the model's, else the one assumed of any."""
         found = self._laws.get((model, tenant))
         if found is None:
-            known = (self._rows.get((model, one)) for one in (ALL, tenant))
-            found = predict_length.law([_history(row) for row in known if row is not None])
+            parent = predict_length.PRIOR if tenant == ALL else self.law(model, ALL)
+            row = self._rows.get((model, tenant))
+            found = parent if row is None else parent.leaning(_history(row))
             self._laws[model, tenant] = found
         return found
 
@@ -53,15 +54,15 @@ class Learning:
     def __init__(self, rows: Mapping[tuple[ModelId, Address], Any]) -> None:
         self._known = {pair: _history(row) for pair, row in rows.items()}
         self._new = {pair for pair, row in rows.items() if not row["ended"]}
+        self._laws: dict[tuple[ModelId, Address], LengthLaw] = {}
         self._sizes: dict[tuple[ModelId, Address, int], Size] = {}
 
     def size(self, model: ModelId, tenant: Address, max_tokens: int) -> Size:
         """As `Lengths.size`, by what is known so far."""
         found = self._sizes.get((model, tenant, max_tokens))
         if found is None:
-            pairs = [pair for pair in _levels(model, tenant) if pair not in self._new]
-            law = predict_length.law([self._known[pair] for pair in pairs])
-            found = self._sizes[model, tenant, max_tokens] = size_of(*law.predict(max_tokens))
+            found = size_of(*self._law(model, tenant).predict(max_tokens))
+            self._sizes[model, tenant, max_tokens] = found
         return found
 
     def add(self, model: ModelId, tenant: Address | None, tokens: int, max_tokens: int) -> None:
@@ -76,7 +77,18 @@ class Learning:
                 self._known[level], tokens=tokens, max_tokens=max_tokens, p90_tokens=p90_tokens
             )
             self._new.discard(level)
+        # Other requesters' lean on the model's, too.
+        self._laws.clear()
         self._sizes.clear()
+
+    def _law(self, model: ModelId, tenant: Address) -> LengthLaw:
+        found = self._laws.get((model, tenant))
+        if found is None:
+            parent = predict_length.PRIOR if tenant == ALL else self._law(model, ALL)
+            is_new = (model, tenant) in self._new
+            found = parent if is_new else parent.leaning(self._known[model, tenant])
+            self._laws[model, tenant] = found
+        return found
 
     async def store(self, connection: Connection) -> None:
         """Writes all that is held."""

@@ -11,6 +11,7 @@ from eth_keys.datatypes import PrivateKey
 from indexer.database import CONNECTION_LOST
 from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
+from inferd.protocol.private import INPUT_MAGIC
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_items
 from inferd.protocol.typed_data import (
@@ -26,13 +27,18 @@ from inferd.workers.job import (
     Job,
     RefusedToSign,
     SignedResult,
+    Spoken,
     WorkerBusy,
     WorkerFailed,
 )
 from inferd.workers.logs import job_log
 from inferd.workers.outages import through_outages
 from inferd.workers.results import SignatureLog
+from inferd.workers.sealing import Sealing
 from scheduler.model import RequestKey
+
+_REMEMBERED = 1_000
+"""Signatures that need no check, as this object has just made them: some 0.3 MB."""
 
 
 class LocalWorker:
@@ -54,8 +60,10 @@ class LocalWorker:
         slots: int,
         memory_mb: int,
         signatures: SignatureLog,
+        sealing: Sealing | None = None,
     ) -> None:
-        """`domain` is the EIP-712 domain of the deployment's InferenceResults."""
+        """`domain` is the EIP-712 domain of the deployment's InferenceResults. Without `sealing` it
+        computes no private inputs."""
         self._name = name
         self._signer = DigestSigner(key)
         self._domain = domain
@@ -63,8 +71,11 @@ class LocalWorker:
         self._slots = slots
         self._memory_mb = memory_mb
         self._signatures = signatures
+        self._sealing = sealing
         self._address = Address(key.public_key.to_canonical_address())
         self._running = 0
+        self._made: dict[CompactSignature, ResultItem] = {}
+        """The newest signatures, and what each was put under; the oldest first."""
 
     @property
     def address(self) -> Address:
@@ -100,19 +111,28 @@ class LocalWorker:
         try:
             log = job_log(job, self._address)
             earlier = await through_outages(lambda: self._recorded(job.key), log=log)
-            if earlier is not None:
+            if isinstance(earlier, SignedResult):
                 return earlier
             if not backend.loaded:
                 # Not part of how long a computation takes: that is reckoned with on its own.
                 await self._load(backend)
             started = time.perf_counter()
-            completion = await backend.run(job)
+            completion = await self._run(backend, job)
             compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
-            return await self._recorded_meanwhile(job.key) or self._sign(
-                job.key, completion, compute_ms
-            )
+            known = await self._recorded_meanwhile(job.key) or earlier
+            if isinstance(known, SignedResult):
+                return known
+            return self._sign(job.key, completion, compute_ms, known)
         finally:
             self._running -= 1
+
+    async def _run(self, backend: Backend, job: Job) -> Completion:
+        if not job.input.startswith(INPUT_MAGIC):
+            return await backend.run(job)
+        if self._sealing is None:
+            raise WorkerFailed(f"{self._name} has no key for private inputs")
+        plain, reply_to = await self._sealing.opened(job)
+        return await self._sealing.closed(job, reply_to, await backend.run(plain))
 
     async def _load(self, backend: Backend) -> None:
         try:
@@ -155,6 +175,8 @@ class LocalWorker:
         return self._signer.sign(group_digest(self._domain, items))
 
     def _is_mine(self, item: ResultItem, signature: CompactSignature) -> bool:
+        if self._made.get(signature) == item:
+            return True
         try:
             return recover(group_digest(self._domain, pack_items([item])), signature) == (
                 self._address
@@ -162,13 +184,15 @@ class LocalWorker:
         except BadSignature:
             return False
 
-    async def _recorded(self, key: RequestKey) -> SignedResult | None:
-        result = await self._signatures.recorded(self._address, key)
-        if result is not None and not self._is_mine(result.item, result.signature):
-            raise WorkerFailed("the recorded result does not carry this worker's signature")
-        return result
+    async def _recorded(self, key: RequestKey) -> SignedResult | Spoken | None:
+        known = await self._signatures.recorded(self._address, key)
+        if known is not None:
+            item = ResultItem(key.id, Commitment(key.commitment), known.digest)
+            if not self._is_mine(item, known.signature):
+                raise WorkerFailed("the recorded result does not carry this worker's signature")
+        return known
 
-    async def _recorded_meanwhile(self, key: RequestKey) -> SignedResult | None:
+    async def _recorded_meanwhile(self, key: RequestKey) -> SignedResult | Spoken | None:
         """By another lease on the same request. A computed result must not wait here for a log
         that is away until its lease runs out: what is signed in vain is dropped when it is stored.
         """
@@ -177,9 +201,20 @@ class LocalWorker:
         except CONNECTION_LOST:
             return None
 
-    def _sign(self, key: RequestKey, completion: Completion, compute_ms: int) -> SignedResult:
+    def _sign(
+        self, key: RequestKey, completion: Completion, compute_ms: int, spoken: Spoken | None
+    ) -> SignedResult:
         digest = digest_of(completion.output)
         item = ResultItem(key.id, Commitment(key.commitment), digest)
+        if spoken is None:
+            signature = self._signer.sign(group_digest(self._domain, pack_items([item])))
+        elif spoken.digest == digest:
+            signature = spoken.signature
+        else:
+            raise WorkerFailed("it gave another answer before, whose output is not kept any more")
+        self._made[signature] = item
+        if len(self._made) > _REMEMBERED:
+            del self._made[next(iter(self._made))]
         return SignedResult(
             key=key,
             worker=self._address,
@@ -187,6 +222,6 @@ class LocalWorker:
             output=completion.output,
             media_type=completion.media_type,
             manifest=completion.manifest,
-            signature=self._signer.sign(group_digest(self._domain, pack_items([item]))),
+            signature=signature,
             compute_ms=compute_ms,
         )

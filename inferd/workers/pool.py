@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from indexer.backoff import Backoff
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
-from inferd.workers.backends.base import Backend
 from inferd.workers.breaker import Circuit, CircuitBreaker
+from inferd.workers.concurrency import AdaptiveLimit
 from inferd.workers.job import Job, SignedResult
 from inferd.workers.service_stats import Priors, ServiceStat, estimate, read_all
 from scheduler import model as scheduling
+
+_FIRST_REST_S = 0.25
+_LONGEST_REST_S = 30.0
 
 
 class UnknownWorker(Exception):
     """The pool has no worker with this address."""
 
 
+class Offer(Protocol):
+    """A model that a worker serves, as far as the pool cares. Every back end is one."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, whose keccak256 is its id on chain."""
+
+    @property
+    def prior_ms(self) -> float:
+        """A guess at one request's duration, used until the first one is measured."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is in memory now."""
+
+    @property
+    def load_ms(self) -> float:
+        """How long loading it took the last time; 0 before the first."""
+
+
 class Worker(Protocol):
-    """Whatever computes and signs: `LocalWorker`, or its like elsewhere."""
+    """Whatever computes and signs: `LocalWorker` here, `RemoteWorker` elsewhere."""
 
     @property
     def address(self) -> Address: ...
@@ -31,7 +57,7 @@ class Worker(Protocol):
     def name(self) -> str: ...
 
     @property
-    def models(self) -> Mapping[ModelId, Backend]: ...
+    def models(self) -> Mapping[ModelId, Offer]: ...
 
     @property
     def slots(self) -> int: ...
@@ -44,55 +70,210 @@ class Worker(Protocol):
     async def sign_group(self, items: bytes) -> CompactSignature: ...
 
 
+class Elsewhere(ABC):
+    """What a worker on another machine can do beside: it keeps its answers until it is told."""
+
+    @abstractmethod
+    async def late(self, job: Job) -> SignedResult:
+        """The answer to a job whose lease ran out, however long it takes; asked for seldom.
+
+        Raises JobError where there will be none. Cancelling it cancels nothing at the worker.
+        """
+
+    @abstractmethod
+    async def drop(self, job: Job) -> None:
+        """Nobody waits for the answer any more, since it is stored or not needed: what runs is
+        cancelled, what is kept may be forgotten. Never raises."""
+
+
+@dataclass
+class _Member:
+    worker: Worker
+    breaker: CircuitBreaker
+    limit: AdaptiveLimit | None = None
+    """None for embedded workers: their slots are this machine's own."""
+    held: str | None = None
+    """Why it gets no new work, in words."""
+    leaving: bool = False
+    in_flight: int = 0
+    rests_until_s: float = 0.0
+    rests: Backoff = field(default_factory=lambda: Backoff(_FIRST_REST_S, _LONGEST_REST_S))
+
+    def most_at_once(self, slots: int, now_s: float) -> int:
+        """Of a worker with so many slots by registry and settings; while it rests, not more than it
+        has in hand."""
+        if self.breaker.circuit is not Circuit.OPEN:  # which makes it unavailable as a whole
+            slots = self.breaker.most_at_once(slots)
+        if self.limit is not None:
+            slots = self.limit.of(slots)
+        return min(slots, self.in_flight) if now_s < self.rests_until_s else slots
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a worker does, beside what is learnt of its speed."""
+
+    in_flight: int
+    circuit: Circuit
+    opens_in_s: float
+    """Seconds until an open circuit lets calls try."""
+    failure_share: float
+    slow_share: float
+    limit: int | None
+    """Requests it bears at a time, as far as is known; None where its slots are the limit."""
+    rests_s: float
+    """Seconds until it is given work again, after it said that it is busy."""
+    held: str | None
+
+
 class WorkerPool:
-    """In-flight counts and circuit breakers are kept here, at dispatch; nobody is polled."""
+    """In-flight counts, limits and circuit breakers are kept here, at dispatch. Workers of other
+    machines join and leave while it is in use; those it is made with stay."""
 
     def __init__(
         self, workers: Iterable[Worker], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clock` gives monotonic seconds. Raises ValueError where two workers share a key."""
-        self._workers: dict[Address, Worker] = {}
+        self._clock = clock
+        self._members: dict[Address, _Member] = {}
         for worker in workers:
-            if worker.address in self._workers:
+            if worker.address in self._members:
                 raise ValueError(f"two workers have the key of 0x{worker.address.hex()}")
-            self._workers[worker.address] = worker
-        self._in_flight = dict.fromkeys(self._workers, 0)
-        self._breakers = {address: CircuitBreaker(clock) for address in self._workers}
+            self._members[worker.address] = _Member(worker, CircuitBreaker(clock))
+        self._seen: dict[Address, scheduling.WorkerView] = {}
+        """As the scheduler saw them last."""
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._workers.values())
+        return tuple(member.worker for member in self._members.values())
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._members
 
     def worker(self, address: Address) -> Worker:
         """Raises UnknownWorker."""
-        try:
-            return self._workers[address]
-        except KeyError:
-            raise UnknownWorker(f"0x{address.hex()}") from None
+        return self._member(address).worker
+
+    def join(self, worker: Worker, *, held: str | None) -> None:
+        """A worker of another machine, which gets no new work as long as it is `held`. One that is
+        there keeps its place, unless it is on its way out: then the new one takes it over."""
+        member = self._members.get(worker.address)
+        if member is None:
+            made = _Member(worker, CircuitBreaker(self._clock), AdaptiveLimit())
+            member = self._members[worker.address] = made
+        elif member.leaving:
+            member.worker, member.leaving = worker, False
+        member.held = held
+
+    def hold(self, address: Address, why: str | None) -> None:
+        """No new work for it, for that reason; or work again. Raises UnknownWorker."""
+        self._member(address).held = why
+
+    def leave(self, address: Address) -> None:
+        """No new work for it; it is gone once it has nothing in hand."""
+        member = self._members.get(address)
+        if member is not None:
+            member.leaving, member.held = True, "it has left"
+            self._drop_if_idle(address, member)
+
+    def standing(self, address: Address) -> Standing:
+        """Raises UnknownWorker."""
+        member = self._member(address)
+        breaker, slots = member.breaker, member.worker.slots
+        return Standing(
+            in_flight=member.in_flight,
+            circuit=breaker.circuit,
+            opens_in_s=breaker.opens_in_s,
+            failure_share=breaker.failure_share,
+            slow_share=breaker.slow_share,
+            limit=None if member.limit is None else member.limit.of(slots),
+            rests_s=max(0.0, member.rests_until_s - self._clock()),
+            held=member.held,
+        )
 
     def in_flight(self, address: Address) -> int:
         """Computations dispatched and not ended. Raises UnknownWorker."""
-        self.worker(address)
-        return self._in_flight[address]
+        return self._member(address).in_flight
 
     def circuit(self, address: Address) -> Circuit:
         """Raises UnknownWorker."""
-        self.worker(address)
-        return self._breakers[address].circuit
+        return self._member(address).breaker.circuit
 
     def reserve(self, address: Address) -> Worker:
         """Counts one computation more. Raises UnknownWorker."""
-        worker = self.worker(address)
-        self._in_flight[address] += 1
-        return worker
+        member = self._member(address)
+        member.in_flight += 1
+        return member.worker
 
     def release(self, address: Address) -> None:
         """Counts one computation less."""
-        self._in_flight[address] -= 1
+        member = self._members[address]
+        member.in_flight -= 1
+        self._drop_if_idle(address, member)
 
-    def record(self, address: Address, *, success: bool) -> None:
-        """One computation's outcome, for the circuit breaker. "Busy" is no outcome."""
-        self._breakers[address].record(success=success)
+    def answered(self, address: Address, *, slow: bool = False) -> None:
+        """A result came, before it is released; `slow` where 99 of 100 would have been quicker."""
+        member = self._members.get(address)
+        if member is None:
+            return
+        member.breaker.record(success=True, slow=slow)
+        member.rests.reset()
+        if member.limit is not None and not slow:
+            member.limit.answered(in_flight=member.in_flight)
+
+    def failed(self, address: Address) -> None:
+        """It gave no result, and is to blame."""
+        member = self._members.get(address)
+        if member is not None:
+            member.breaker.record(success=False)
+
+    def congested(self, address: Address, *, begun_at_s: float) -> None:
+        """What began then, by the pool's clock, was too much for it, or came late."""
+        member = self._members.get(address)
+        if member is not None and member.limit is not None:
+            member.limit.congested(begun_at_s=begun_at_s, now_s=self._clock())
+
+    def busy(self, address: Address, *, begun_at_s: float, retry_after_s: float) -> None:
+        """It had no room, which is no failure: it rests as long as it asks for, or for a while that
+        grows with each refusal."""
+        member = self._members.get(address)
+        if member is None or member.limit is None:
+            return
+        self.congested(address, begun_at_s=begun_at_s)
+        pause_s = min(_LONGEST_REST_S, retry_after_s) or member.rests.next_s()
+        member.rests_until_s = max(member.rests_until_s, self._clock() + pause_s)
+
+    def second(
+        self, first: Address, model: ModelId, tokens: int, *, proved: float
+    ) -> tuple[Address, float] | None:
+        """Who else could answer a request soonest, and what its mean time is as a part of that of
+        `first`. None where nobody could.
+
+        Only who has a free slot, its circuit closed, as much memory as `first`, and who is ours or
+        succeeds with a probability of at least `proved`.
+        """
+        asked = self._seen.get(first)
+        wanted = scheduling.ModelId(model)
+        if asked is None or wanted not in asked.service:
+            return None
+        best: tuple[float, Address] | None = None
+        for address, view in self._seen.items():
+            member = self._members.get(address)
+            if address == first or member is None or not self._is_free(member, view):
+                continue
+            offer = view.service.get(wanted)
+            if offer is None or view.memory_mb < asked.memory_mb:
+                continue
+            if not view.owned and offer.success_lower < proved:
+                continue
+            if view.loaded is not None and wanted not in view.loaded:
+                continue
+            found = _mean_ms(offer, tokens), address
+            if best is None or found < best:
+                best = found
+        if best is None:
+            return None
+        return best[1], best[0] / max(_mean_ms(asked.service[wanted], tokens), 1.0)
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
         """That worker's signature over packed items. Raises UnknownWorker and what it raises."""
@@ -114,44 +295,66 @@ class WorkerPool:
                          WHERE l.worker = w.signer AND l.state = 'active') AS fees_in_hand_wei
             FROM chain.worker w WHERE w.signer = ANY($1::bytea[])
             """,
-            list(self._workers),
+            list(self._members),
         )
         registered = {Address(row["signer"]): row for row in rows}
         stats = await read_all(connection)
-        priors, now_s = Priors(stats), time.time()
+        priors, now_s, clock_s = Priors(stats), time.time(), self._clock()
         views: list[scheduling.WorkerView] = []
-        for address, worker in self._workers.items():
-            row = registered.get(address)
-            slots, memory_mb, served = worker.slots, worker.memory_mb, set(worker.models)
+        for address, member in self._members.items():
+            row, worker = registered.get(address), member.worker
+            models = worker.models
+            slots, memory_mb, served = worker.slots, worker.memory_mb, set(models)
             if row is not None:
                 slots = min(slots, row["slots"])
                 memory_mb = min(memory_mb, row["memory_mb"])
                 served &= {ModelId(model) for model in row["models"]}
-            circuit = self._breakers[address].circuit
             views.append(
                 scheduling.WorkerView(
                     id=scheduling.WorkerId(address),
-                    slots=min(slots, 1) if circuit is Circuit.HALF_OPEN else slots,
-                    in_flight=self._in_flight[address],
+                    slots=member.most_at_once(slots, clock_s),
+                    in_flight=member.in_flight,
                     memory_mb=memory_mb,
                     available=row is not None
                     and row["enabled"]
                     and row["staked"]
-                    and circuit is not Circuit.OPEN,
-                    service=_service(worker, served, stats, priors, now_s),
+                    and member.held is None
+                    and member.breaker.circuit is not Circuit.OPEN,
+                    service=_service(address, models, served, stats, priors, now_s),
                     owned=row is not None and row["owner"] in own_accounts,
                     loaded=frozenset(
-                        scheduling.ModelId(model) for model in served if worker.models[model].loaded
+                        scheduling.ModelId(model) for model in served if models[model].loaded
                     ),
                     stake_wei=0 if row is None else row["stake_wei"],
                     fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
                 )
             )
+        self._seen = {Address(view.id): view for view in views}
         return tuple(views)
+
+    def _is_free(self, member: _Member, view: scheduling.WorkerView) -> bool:
+        return (
+            view.available
+            and member.held is None
+            and member.breaker.circuit is Circuit.CLOSED
+            and member.in_flight < member.most_at_once(view.slots, self._clock())
+        )
+
+    def _member(self, address: Address) -> _Member:
+        try:
+            return self._members[address]
+        except KeyError:
+            raise UnknownWorker(f"0x{address.hex()}") from None
+
+    def _drop_if_idle(self, address: Address, member: _Member) -> None:
+        if member.leaving and member.in_flight <= 0:
+            del self._members[address]
+            self._seen.pop(address, None)
 
 
 def _service(
-    worker: Worker,
+    address: Address,
+    models: Mapping[ModelId, Offer],
     served: Collection[ModelId],
     stats: Mapping[tuple[Address, ModelId], ServiceStat],
     priors: Priors,
@@ -159,11 +362,15 @@ def _service(
 ) -> dict[scheduling.ModelId, scheduling.ServiceEstimate]:
     return {
         scheduling.ModelId(model): estimate(
-            stats.get((worker.address, model)),
-            priors.of(model, backend.prior_ms),
+            stats.get((address, model)),
+            priors.of(model, offer.prior_ms),
             now_s,
-            load_ms=backend.load_ms,
+            load_ms=offer.load_ms,
         )
-        for model, backend in worker.models.items()
+        for model, offer in models.items()
         if model in served
     }
+
+
+def _mean_ms(of: scheduling.ServiceEstimate, tokens: int) -> float:
+    return of.base_ms + of.per_token_ms * tokens

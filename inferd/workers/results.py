@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from asyncpg import Record
+
 from indexer.database import Connection, Pool
 from indexer.types import Address, Hash32
+from inferd.outputs.files import OutputFiles, OutputUnreadable
+from inferd.outputs.rows import output_of
 from inferd.protocol.typed_data import CompactSignature
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import SignedResult
+from inferd.workers.job import SignedResult, Spoken, WorkerFailed
+from inferd.workers.leases import Lease
 from scheduler.model import RequestKey
 
 _MOST_AT_ONCE = 256
@@ -18,10 +24,13 @@ _MOST_AT_ONCE = 256
 
 class SignatureLog(Protocol):
     """What a worker has signed. The row is committed before a signature leaves the process, so
-    what is not in here was never published. Both raise what is in CONNECTION_LOST."""
+    what is not in here was never published. Both raise what is in CONNECTION_LOST, or
+    WorkerFailed where the log is not a database of CONNECTION_LOST's kind."""
 
-    async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | None:
-        """The one result this worker has for the request."""
+    async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | Spoken | None:
+        """The one result this worker has for the request, or what it said of one without output.
+        Raises WorkerFailed where its output is lost: to compute another one would be to say
+        something else."""
 
     async def signatures(
         self, worker: Address, keys: Sequence[RequestKey]
@@ -32,18 +41,24 @@ class SignatureLog(Protocol):
 class ResultLog:
     """The log over node.result. Its primary key allows each worker one digest per request."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, files: OutputFiles | None = None) -> None:
+        """Without `files` all outputs are in the database."""
         self._pool = pool
+        self._files = files
         self._asked = Grouped(self._recorded, most=_MOST_AT_ONCE)
 
     async def recorded(self, worker: Address, key: RequestKey) -> SignedResult | None:
-        return await self._asked.do((worker, key))
+        row = await self._asked.do((worker, key))
+        if row is None:
+            return None
+        try:
+            return _result(row, await output_of(row, self._files))
+        except OutputUnreadable as error:
+            raise WorkerFailed(f"its recorded output is lost: {error.reason}") from None
 
-    async def _recorded(
-        self, asked: Sequence[tuple[Address, RequestKey]]
-    ) -> list[SignedResult | None]:
+    async def _recorded(self, asked: Sequence[tuple[Address, RequestKey]]) -> list[Record | None]:
         async with self._pool.acquire() as connection:
-            found = await recorded(connection, asked)
+            found = await _recorded(connection, asked)
         return [found.get(one) for one in asked]
 
     async def signatures(
@@ -70,14 +85,14 @@ class ResultLog:
         }
 
 
-async def recorded(
+async def _recorded(
     connection: Connection, asked: Sequence[tuple[Address, RequestKey]]
-) -> dict[tuple[Address, RequestKey], SignedResult]:
-    """What workers have stored for requests, where they have."""
+) -> dict[tuple[Address, RequestKey], Record]:
+    """The rows of what workers have stored for requests, where they have."""
     rows = await connection.fetch(
         """
-        SELECT request_id, commitment, worker, digest, output, media_type, manifest, signature,
-               compute_ms
+        SELECT request_id, commitment, worker, digest, output, file_bytes, media_type, manifest,
+               signature, compute_ms
         FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])
              AS asked (worker, request_id, commitment)
         JOIN node.result USING (request_id, commitment, worker)
@@ -86,44 +101,55 @@ async def recorded(
         [key.id for _, key in asked],
         [key.commitment for _, key in asked],
     )
-    found = {}
-    for row in rows:
-        key, worker = RequestKey(row["request_id"], row["commitment"]), Address(row["worker"])
-        found[worker, key] = SignedResult(
-            key=key,
-            worker=worker,
-            digest=Hash32(row["digest"]),
-            output=row["output"],
-            media_type=row["media_type"],
-            manifest=row["manifest"],
-            signature=CompactSignature(row["signature"]),
-            compute_ms=row["compute_ms"],
-        )
-    return found
+    return {
+        (Address(row["worker"]), RequestKey(row["request_id"], row["commitment"])): row
+        for row in rows
+    }
+
+
+def _result(row: Record, output: bytes) -> SignedResult:
+    return SignedResult(
+        key=RequestKey(row["request_id"], row["commitment"]),
+        worker=Address(row["worker"]),
+        digest=Hash32(row["digest"]),
+        output=output,
+        media_type=row["media_type"],
+        manifest=row["manifest"],
+        signature=CompactSignature(row["signature"]),
+        compute_ms=row["compute_ms"],
+    )
 
 
 async def store(
-    connection: Connection, given: Sequence[tuple[SignedResult, int, bool]]
+    connection: Connection,
+    given: Sequence[tuple[SignedResult, int, bool]],
+    files: OutputFiles | None = None,
 ) -> set[RequestKey]:
     """Writes results, each with the id of its lease and whether that is active, in the caller's
     transaction. Returns whose were written; the others are not wanted any more.
 
     The first digest of a worker for a request stays, whatever comes later. A result that comes
     after its lease has ended is written only where the request has none yet. No two may be of one
-    request.
+    request. Outputs that `files` takes are on the disk before their rows are written; without it
+    all are in the rows. Raises OSError where the disk does not take one.
     """
     if not given:
         return set()
+    filed = [files is not None and files.takes(result.output) for result, _, _ in given]
+    for (result, _, _), in_file in zip(given, filed, strict=True):
+        if files is not None and in_file:
+            await asyncio.to_thread(files.put, result.digest, result.output)
     rows = await connection.fetch(
         """
         INSERT INTO node.result (request_id, commitment, worker, lease_id, digest, output,
-                                 media_type, manifest, signature, compute_ms)
-        SELECT request_id, commitment, worker, lease_id, digest, output, media_type,
+                                 file_bytes, media_type, manifest, signature, compute_ms)
+        SELECT request_id, commitment, worker, lease_id, digest, output, file_bytes, media_type,
                manifest::jsonb, signature, compute_ms
         FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bytea[],
-                    $7::text[], $8::text[], $9::bytea[], $10::bigint[], $11::boolean[])
+                    $7::text[], $8::text[], $9::bytea[], $10::bigint[], $11::boolean[],
+                    $12::bigint[])
              AS given (request_id, commitment, worker, lease_id, digest, output, media_type,
-                       manifest, signature, compute_ms, in_time)
+                       manifest, signature, compute_ms, in_time, file_bytes)
         WHERE in_time OR NOT EXISTS (
             SELECT FROM node.result n
             WHERE n.request_id = given.request_id AND n.commitment = given.commitment)
@@ -135,11 +161,35 @@ async def store(
         [result.worker for result, _, _ in given],
         [lease_id for _, lease_id, _ in given],
         [result.digest for result, _, _ in given],
-        [result.output for result, _, _ in given],
+        [
+            None if in_file else result.output
+            for (result, _, _), in_file in zip(given, filed, strict=True)
+        ],
         [result.media_type for result, _, _ in given],
         [json.dumps(dict(result.manifest)) for result, _, _ in given],
         [result.signature for result, _, _ in given],
         [result.compute_ms for result, _, _ in given],
         [in_time for _, _, in_time in given],
+        [
+            len(result.output) if in_file else None
+            for (result, _, _), in_file in zip(given, filed, strict=True)
+        ],
+    )
+    return {RequestKey(row["request_id"], row["commitment"]) for row in rows}
+
+
+async def stored_by(connection: Connection, of: Sequence[Lease]) -> set[RequestKey]:
+    """The requests of those of these leases whose result is stored."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, commitment
+        FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[])
+             AS asked (request_id, commitment, worker, lease_id)
+        JOIN node.result USING (request_id, commitment, worker, lease_id)
+        """,
+        [lease.key.id for lease in of],
+        [lease.key.commitment for lease in of],
+        [lease.worker for lease in of],
+        [lease.id for lease in of],
     )
     return {RequestKey(row["request_id"], row["commitment"]) for row in rows}

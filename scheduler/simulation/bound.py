@@ -30,7 +30,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model import GasModel, PostingRules
+from scheduler.model import GasModel
+from scheduler.posting_model import PostingRules
 from scheduler.simulation.leases import fails_on
 from scheduler.simulation.scenario import World
 from scheduler.simulation.workers import SEGMENT_MS, SimWorker

@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 
 from scheduler.batching import decide
 from scheduler.gas import FORECAST_BLOCKS
-from scheduler.model import (
-    Block,
-    GasModel,
-    PostingRules,
-    PostingSnapshot,
-    ReadyResult,
-    RequestKey,
-    WorkerId,
-)
+from scheduler.model import Block, GasModel, RequestKey, WorkerId
+from scheduler.posting_model import PostingRules, PostingSnapshot, ReadyResult
 from scheduler.simulation.base_fee import BaseFeeSeries
 from scheduler.simulation.clairvoyant import least_cost_wei
 

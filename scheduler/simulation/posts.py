@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from scheduler.batching import decide
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gathering import Gathering, gather
-from scheduler.model import Block, PostingSnapshot, PostReason, ReadyResult, RequestKey
+from scheduler.model import Block, RequestKey
+from scheduler.posting_model import PostingSnapshot, PostReason, ReadyResult
 from scheduler.simulation.leases import LeaseEnd
 from scheduler.simulation.outcome import PostEnd
 from scheduler.simulation.scenario import GAS_LIMIT, World

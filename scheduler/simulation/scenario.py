@@ -9,7 +9,8 @@ from math import ceil
 import numpy as np
 
 from scheduler.allowance import Limits, Probation
-from scheduler.model import GasModel, PostingRules, Rules
+from scheduler.model import GasModel, Rules
+from scheduler.posting_model import PostingRules
 from scheduler.simulation.trace import TraceRow
 from scheduler.simulation.workers import NOMINAL_SLOTS, SEGMENT_MS, TYPICAL, SimWorker
 from scheduler.simulation.workers import Pool as WorkerPool

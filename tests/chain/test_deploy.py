@@ -152,7 +152,7 @@ async def test_a_transaction_in_between_is_noticed(world: World) -> None:
 
     sender = world.sender(DEPLOYER)
     with pytest.raises(DeploymentDisturbed):
-        await deploy(Disturbed(sender.rpc, sender.account, sender.chain_id), TERMS)
+        await deploy(Disturbed(sender.rpc, sender.key, sender.chain_id), TERMS)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_contract_that_knows_a_wrong_address_is_noticed(
 @pytest.mark.parametrize("nonce", [0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x12345])
 async def test_create_addresses_are_the_chains(world: World, nonce: int) -> None:
     sender = world.sender(7)
-    await world.rpc.request("anvil_setNonce", [sender.account.address, hex(nonce)])
+    await world.rpc.request("anvil_setNonce", ["0x" + sender.address.hex(), hex(nonce)])
 
     receipt = await sender.send(None, b"\x60\x00\x60\x00\xf3")
 

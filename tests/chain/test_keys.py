@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
 from inferd.chain.keys import BadKey, KeySource, address_of, open_account
-from inferd.settlement.keys import LocalSigner
+from inferd.chain.signers import LocalSigner
 
 SECRET = "0x" + "5e" * 32
 PASSWORD = "correct horse battery"

@@ -15,6 +15,7 @@ from aiohttp import web
 from inferd.cli import run
 
 ADDRESS = "0x" + "ab" * 20
+OTHER_POSTER = "0x" + "ef" * 20
 TX = "0x" + "cd" * 32
 
 
@@ -185,17 +186,46 @@ def status_body(**changes: Any) -> dict[str, Any]:
             }
         ],
         "settlement": {
-            "poster": ADDRESS,
-            "balance_wei": str(10**21 + 1),
-            "funds": {
-                "state": "enough",
-                "in_flight_wei": "0",
-                "waiting_wei": str(10**14),
-                "result_wei": str(10**14),
-                "runway_results": 10**7,
-                "spent_wei_per_day": str(10**20),
-                "runway_days": 10.04,
-            },
+            "posters": [
+                {
+                    "address": ADDRESS,
+                    "former": False,
+                    "balance_wei": str(10**21 + 1),
+                    "funds": {
+                        "state": "enough",
+                        "in_flight_wei": "0",
+                        "waiting_wei": str(10**14),
+                        "result_wei": str(10**14),
+                        "runway_results": 10**7,
+                        "spent_wei_per_day": str(10**20),
+                        "runway_days": 10.04,
+                    },
+                    "in_flight": 0,
+                    "confirmed": 2,
+                    "paused_reason": None,
+                    "error": None,
+                },
+                {
+                    "address": OTHER_POSTER,
+                    "former": False,
+                    "balance_wei": "7",
+                    "funds": None,
+                    "in_flight": 0,
+                    "confirmed": 0,
+                    "paused_reason": "signer_unavailable",
+                    "error": "the signer does not sign",
+                },
+                {
+                    "address": ADDRESS,
+                    "former": True,
+                    "balance_wei": None,
+                    "funds": None,
+                    "in_flight": 1,
+                    "confirmed": 0,
+                    "paused_reason": None,
+                    "error": None,
+                },
+            ],
             "in_flight": 0,
             "ready": 1,
             "paused_reason": None,

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
+from eth_utils.crypto import keccak
 
 from indexer.errors import ExitCode
 from indexer.rpc import Rpc
 from inferd.chain.anvil import Anvil
-from inferd.chain.requester import read_request
+from inferd.chain.requester import OnChainRequest, read_request
 from inferd.chain.transact import Sender
 from inferd.cli.session import run_async
 from inferd.cli.waiting import wait_until_settled
 from inferd.protocol import calls
 from inferd.protocol.deployment import load_deployment
-from inferd.protocol.request import model_id
+from inferd.protocol.request import InputKind, model_id
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import domain_separator, group_digest, sign_digest
 from tests.cli.support import ADDRESS, TX, Cli, FakeNode, request_body, status_body
@@ -186,6 +187,38 @@ def test_an_answer_is_printed_once_it_is_checked(cli: Cli, staffed: Anvil, node:
     assert said["tx_hash"] == tx_hash
     assert said["digest_matches_chain"] is True
     assert said["worker"] == to_checksum_address(staffed.config.account(5).address)
+
+
+def test_a_large_answer_is_fetched_as_bytes_and_checked(
+    cli: Cli, staffed: Anvil, node: FakeNode
+) -> None:
+    cli("submit", *ASK, "--anyway")
+    run_async(_settle(staffed, 1, b"large"))
+    apart = {"output_base64": None, "output_bytes": 5}
+    node.says("/v1/results/1", result_body(1, b"large") | apart)
+    cli("result", "1").refused(ExitCode.CONFIGURATION, "has no output of request 1")
+    node.says("/v1/results/1/output", b"large")
+    assert cli("result", "1").stdout == "large"
+    node.says("/v1/results/1/output", b"other")
+    cli("result", "1").refused(ExitCode.NOT_AS_PROMISED, "the chain says 0x")
+
+
+def test_a_prompt_may_be_elsewhere(cli: Cli, deployed: Anvil) -> None:
+    uri = "https://example.test/prompt"
+    assert cli("submit", *ASK, "--anyway", "--uri", uri).code == 0
+    contracts = load_deployment(Path("deployment.json")).contracts
+
+    async def read() -> OnChainRequest:
+        async with Rpc([deployed.url]) as rpc:
+            return await read_request(rpc, contracts, 1)
+
+    asked = run_async(read()).params
+    assert asked.input_kind is InputKind.URI
+    assert asked.input == keccak(b"hello") + uri.encode()
+    refused = cli("submit", *ASK, "--anyway", "--uri", "file:///etc/passwd")
+    refused.refused(ExitCode.CONFIGURATION, "no 'file' URIs")
+    both = cli("submit", *ASK, "--anyway", "--uri", uri, "--private")
+    both.refused(ExitCode.CONFIGURATION, "cannot be encrypted")
 
 
 def test_a_pipe_gets_the_exact_bytes_and_a_terminal_readable_ones(

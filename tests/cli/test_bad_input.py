@@ -175,7 +175,6 @@ def test_a_node_that_cannot_answer_now(cli: Cli, node: FakeNode) -> None:
         ["submit"],
         ["why"],
         ["why", "seven"],
-        ["worker"],
         ["status", "--loud"],
         ["deploy", "--poster-bps", "x"],
         ["deploy", "--poster-bps", "10001"],
@@ -183,6 +182,11 @@ def test_a_node_that_cannot_answer_now(cli: Cli, node: FakeNode) -> None:
 )
 def test_a_command_line_that_cannot_be_read(cli: Cli, arguments: list[str]) -> None:
     cli(*arguments).refused(ExitCode.USAGE, "--help` explains it")
+
+
+def test_a_worker_that_nobody_describes(cli: Cli) -> None:
+    words = "the settings name no workers, and the command does not name --backend, --model, a key"
+    cli("worker").refused(ExitCode.CONFIGURATION, words, "[[workers]]")
 
 
 def test_an_account_without_funds(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from indexer.errors import ExitCode
+from inferd.bench.dispatch.measure import Figures
 from inferd.bench.gas import FIGURES
 from inferd.bench.index.chain import Shape
 from inferd.bench.index.compare import Comparison, Run
@@ -263,3 +264,18 @@ def test_a_series_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> N
     assert outcome.code == ExitCode.CONFIGURATION
     assert "none.csv cannot be read: No such file" in outcome.stderr
     assert outcome.stdout == ""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_figures_of_dispatch(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    async def measure(**_: Any) -> Figures:
+        return Figures(400, 250.0, 25.0, 4_000.0, 10.0, 1.5, 90.0)
+
+    monkeypatch.setattr("inferd.bench.dispatch.measure.measure", measure)
+    outcome = cli("bench", "dispatch", *(["--json"] if as_json else []))
+    assert outcome.code == 0
+    if as_json:
+        assert json.loads(outcome.stdout)["jobs_per_s"] == 4_000.0
+    else:
+        assert "4000 a second on one core" in outcome.stdout
+        assert "10.0 times the 25 us" in outcome.stdout

@@ -30,6 +30,7 @@ COMMANDS = (
     ["why"],
     ["config"],
     ["worker"],
+    ["worker", "check"],
     ["worker", "register"],
     ["worker", "update"],
     ["worker", "report-equivocation"],

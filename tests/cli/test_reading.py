@@ -11,7 +11,7 @@ from rich.console import Console
 from inferd.cli.output import escape
 from inferd.cli.watch import table_of
 from inferd.node.api_models import RequestView
-from tests.cli.support import ADDRESS, TX, Cli, FakeNode, request_body, status_body
+from tests.cli.support import ADDRESS, OTHER_POSTER, TX, Cli, FakeNode, request_body, status_body
 
 WHY = {
     "schema_version": 1,
@@ -42,16 +42,24 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         "endpoint   https://two.test wrong chain, 3 behind: https://two.test serves chain 1",
         "requests   3 fulfilled, 1 pending",
         f"worker     text {ADDRESS} markov: available, 1 of 2 busy, 3 done, 0 failed",
-        f"posting    {ADDRESS} holds 1000000000000000000001 wei, 1 results ready,"
-        " 0 transactions in flight, 2 confirmed, 3 callbacks owed",
+        "posting    1 results ready, 0 transactions in flight, 2 confirmed, 3 callbacks owed",
+        f"poster     {ADDRESS} holds 1000000000000000000001 wei, 0 in flight, 2 confirmed",
         "funds      enough, for 10000000 results at 0.000100000 ether each, 10.0 days at the"
         " recent rate; 0.000000000 ether at most under way, some 0.000100000 waiting",
+        f"poster     {OTHER_POSTER} holds 7 wei, 0 in flight, 0 confirmed,"
+        " paused: signer_unavailable (the signer does not sign)",
+        f"poster     {ADDRESS} holds unknown, 1 in flight, 0 confirmed,"
+        " not in the settings any more",
     ]
 
 
 def test_status_of_funds_where_gas_is_free_and_nothing_was_spent(cli: Cli, node: FakeNode) -> None:
     settlement = status_body()["settlement"]
-    settlement["funds"] |= {"runway_results": None, "runway_days": None, "result_wei": "0"}
+    settlement["posters"][0]["funds"] |= {
+        "runway_results": None,
+        "runway_days": None,
+        "result_wei": "0",
+    }
     node.says("/v1/status", status_body(settlement=settlement))
 
     assert "funds      enough, gas is free; 0.000000000 ether at most" in cli("status").stdout

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from eth_utils.address import to_checksum_address
 
 from indexer.database import connect
 from inferd.cli import settlement
@@ -28,16 +29,19 @@ def run(url: str, *statements: str) -> None:
     asyncio.run(do())
 
 
+SENDER = to_checksum_address("0x" + "ab" * 20)
 INTENT = (
     "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
     " inputs, outcome, diagnosis, created_at, closed_at) VALUES "
 )
 FAILED = INTENT + (
-    "('post', 'a', 'failed', '', '', '', 1, 'worth_it', '{}', 'reverted', 'RequestsPaused()',"
+    "('post', 'a', 'failed', decode(repeat('ab', 20), 'hex'), '', '', 1,"
+    " 'worth_it', '{}', 'reverted', 'RequestsPaused()',"
     " now() - interval '3 hours', now())"
 )
 LIVE = INTENT + (
-    "('refund', 'b', 'broadcast', '', '', '', 1, 'expired', '{}', NULL, NULL,"
+    "('refund', 'b', 'broadcast', decode(repeat('ab', 20), 'hex'), '', '', 1,"
+    " 'expired', '{}', NULL, NULL,"
     " now() - interval '5 minutes', NULL)"
 )
 ITEMS = (
@@ -57,14 +61,15 @@ ATTEMPTS = (
 def test_list_shows_what_is_under_way_given_up_and_over(cli: Cli, tables: str) -> None:
     run(tables, FAILED, LIVE, ITEMS, ATTEMPTS)
     failed = [
-        f"  1 post failed (reverted), nonce 4, 3 h old, paid 0.0001 ether, 0x{'11' * 32}",
+        f"  1 post failed (reverted), nonce 4 of {SENDER}, 3 h old, paid 0.0001 ether,"
+        f" 0x{'11' * 32}",
         "    request 7; worth_it",
         "    given up: request 7",
         "    failed: RequestsPaused()",
     ]
     assert cli("settlement", "list").stdout.splitlines() == [
         "under way: 1",
-        f"  2 refund broadcast, nonce 5, 5 min old, offers 1.5 gwei, 0x{'12' * 32}",
+        f"  2 refund broadcast, nonce 5 of {SENDER}, 5 min old, offers 1.5 gwei, 0x{'12' * 32}",
         "    request 8; expired",
         "    endpoint: transaction underpriced",
         "given up: 1",
@@ -78,6 +83,7 @@ def test_list_shows_what_is_under_way_given_up_and_over(cli: Cli, tables: str) -
     assert line.pop("age_s") >= 3 * 3_600
     assert line == {
         "id": 1,
+        "sender": SENDER,
         "kind": "post",
         "state": "failed",
         "reason": "worth_it",

@@ -72,7 +72,7 @@ async def test_the_report_is_what_the_chain_has(world: System, empty_database: s
     assert (await node.get("/v1/requests/999/accounts"))[0] == 404
     assert (await node.get("/v1/report?begin_s=5&end_s=5"))[0] == 422
 
-    funds = (await settlement_of(node))["funds"]
+    funds = (await settlement_of(node))["posters"][0]["funds"]
     assert funds["state"] == "enough"
     assert int(funds["result_wei"]) > 0
     assert funds["runway_results"] > 1_000
@@ -98,7 +98,7 @@ async def test_a_low_balance__is_told_before_it_is_spent__and_work_resumes_once_
     poster = account(POSTER).address
 
     async def fill(results: float) -> None:
-        funds = (await settlement_of(node))["funds"]
+        funds = (await settlement_of(node))["posters"][0]["funds"]
         wei = int(results * int(funds["result_wei"]))
         await world.rpc.request("anvil_setBalance", [poster, hex(wei)])
 
@@ -106,7 +106,7 @@ async def test_a_low_balance__is_told_before_it_is_spent__and_work_resumes_once_
         async def check() -> bool:
             _, status = await node.get("/v1/status")
             told = [warning["code"] for warning in status["warnings"]]
-            return (status["settlement"]["funds"]["state"], told) == (state, warnings)
+            return (status["settlement"]["posters"][0]["funds"]["state"], told) == (state, warnings)
 
         return node.until(check, 30, state)
 
@@ -114,8 +114,8 @@ async def test_a_low_balance__is_told_before_it_is_spent__and_work_resumes_once_
     await says("low", ["balance_low"])
     assert (await node.get("/readyz"))[0] == 200
     measured = await gauges(node)
-    assert measured["inferd_poster_balance_low"] == 1
-    assert measured["inferd_poster_runway_results"] < 200
+    assert measured[f'inferd_poster_balance_low{{poster="{poster}"}}'] == 1
+    assert measured[f'inferd_poster_runway_results{{poster="{poster}"}}'] < 200
     assert node.events("balance_low")[0]["runway_results"] < 200
     served = await world.ask("low is not spent")
     await node.until_state(served.request_id, "settled")

@@ -7,10 +7,12 @@ import json
 import sys
 
 from indexer.errors import ExitCode
-from tests.harness import FEE_WEI, MODEL, POSTER, NodeProcess, System
+from tests.harness import FEE_WEI, MODEL, POSTER, REQUESTER, NodeProcess, System
 
 
-async def run(node: NodeProcess, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+async def run(
+    node: NodeProcess, *arguments: str, stdin: str = "", requester: int = REQUESTER
+) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "inferd", "--config", str(node.data_dir / "inferd.toml")),
@@ -18,10 +20,14 @@ async def run(node: NodeProcess, *arguments: str, stdin: str = "") -> tuple[int,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={"INFERD_NODE_URL": node.url() or "", "PATH": ""},
+        env={
+            "INFERD_NODE_URL": node.url() or "",
+            "INFERD_REQUESTER__DEV_ACCOUNT": str(requester),
+            "PATH": "",
+        },
     )
     out, err = await process.communicate(stdin.encode())
-    return process.returncode or 0, out.decode(), err.decode()
+    return process.returncode or 0, out.decode(errors="replace"), err.decode()
 
 
 async def test_ask_wait_read_and_explain(world: System, empty_database: str) -> None:

@@ -24,12 +24,12 @@ async def test_each_is_refused_for_its_reason_and_refunded(
     unknown = await world.ask("hello", model="nobody-serves-this", deadline_in_s=15)
     late = await world.ask("too late", deadline_in_s=2)
     not_text = await _ask_raw(world, b"\xff\xfe", InputKind.INLINE)
-    by_uri = await _ask_raw(world, bytes(32) + b"https://example.test/x", InputKind.URI)
+    by_uri = await _ask_raw(world, bytes(32) + b"data:,not that hash", InputKind.URI)
 
     await node.until_state(unknown.request_id, "refused")
     assert await _why(node, unknown.request_id) == ("refused", "model_unknown")
     await node.until_state(by_uri, "refused")
-    assert await _why(node, by_uri) == ("refused", "unsupported")
+    assert await _why(node, by_uri) == ("refused", "input_unavailable")
     await node.until_state(not_text, "refused")
     assert await _why(node, not_text) == ("refused", "bad_input")
 

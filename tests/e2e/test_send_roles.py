@@ -42,7 +42,8 @@ async def test_settled_by_a_remote_signer_through_a_private_relay(
         _, status = await node.get("/v1/status")
         endpoints = {one["endpoint"]: one["state"] for one in status["index"]["endpoints"]}
         assert endpoints == {reading.url: "in_use", f"{sending.url} sends": "in_use"}
-        assert status["settlement"]["poster"].lower() == signer.account.address.lower()
+        (poster,) = status["settlement"]["posters"]
+        assert poster["address"] == signer.account.address
         assert node.stop() == 0
         assert [call["method"] for call in signer.asked][:2] == [
             "eth_accounts",

@@ -26,6 +26,8 @@ class Pooled:
     nonce: int
     max_fee_wei: int
     tip_wei: int
+    cost_wei: int
+    """At most, value included."""
 
     @property
     def hash(self) -> str:
@@ -50,8 +52,8 @@ def _is_a_bump(new_wei: int, old_wei: int) -> bool:
 class GethPool:
     """A fault that gives the node behind a proxy such a pool. Nothing is mined but by `mine`.
 
-    A price below the base fee is pooled and waits. After a reorganisation what was taken from the
-    chain is pooled again.
+    A price below the base fee is pooled and waits. All that is pooled of an account shares its
+    balance. After a reorganisation what was taken from the chain is pooled again.
     """
 
     gapless: bool = False
@@ -83,7 +85,8 @@ class GethPool:
     async def _take(self, call: Call, exchange: Exchange) -> None:
         new = read(decode_hex(call["params"][0]))
         mined = int(await exchange.result_of("eth_getTransactionCount", new.sender, "latest"), 16)
-        refusal = self._refusal(new, mined)
+        balance_wei = int(await exchange.result_of("eth_getBalance", new.sender, "latest"), 16)
+        refusal = self._refusal(new, mined, balance_wei)
         if refusal is not None:
             self.refused.append(refusal)
             exchange.fail_all({"code": -32000, "message": refusal})
@@ -91,7 +94,7 @@ class GethPool:
         self.held[new.slot] = new
         _answer(exchange, call, new.hash)
 
-    def _refusal(self, new: Pooled, next_nonce: int) -> str | None:
+    def _refusal(self, new: Pooled, next_nonce: int, balance_wei: int) -> str | None:
         old = self.held.get(new.slot)
         if old is not None and old.hash == new.hash:
             return "already known"
@@ -102,12 +105,30 @@ class GethPool:
                 f"transaction underpriced: gas tip cap {new.tip_wei},"
                 f" minimum needed {self.min_tip_wei}"
             )
+        overdraft = self._overdraft(new, balance_wei)
+        if overdraft is not None:
+            return overdraft
         if old is not None and not new.may_replace(old):
             return "replacement transaction underpriced"
         gap = any((new.sender, nonce) not in self.held for nonce in range(next_nonce, new.nonce))
         if self.gapless and gap:
             return "nonce too high"
         return None
+
+    def _overdraft(self, new: Pooled, balance_wei: int) -> str | None:
+        """core/txpool/validation.go, `ValidateTransactionWithState`: the balance has to pay for all
+        that is pooled of the account, where Anvil looks at each alone."""
+        queued_wei = sum(one.cost_wei for one in self.held.values() if one.sender == new.sender)
+        old = self.held.get(new.slot)
+        more_wei = new.cost_wei - (old.cost_wei if old is not None else 0)
+        overshot_wei = queued_wei + more_wei - balance_wei
+        if overshot_wei <= 0:
+            return None
+        word = "tx cost" if old is None else "tx bumped"
+        return (
+            f"insufficient funds for gas * price + value: balance {balance_wei}, queued cost"
+            f" {queued_wei}, {word} {more_wei}, overshot {overshot_wei}"
+        )
 
     async def mine(self, rpc: Rpc) -> None:
         """One block, with all that can pay for it. `rpc` is of the chain behind the proxy."""
@@ -140,6 +161,7 @@ def read(raw: bytes) -> Pooled:
         fields["nonce"],
         fields["maxFeePerGas"],
         fields["maxPriorityFeePerGas"],
+        fields["gas"] * fields["maxFeePerGas"] + fields["value"],
     )
 
 

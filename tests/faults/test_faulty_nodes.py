@@ -211,6 +211,27 @@ async def test_every_replacement_is_one_that_geth_takes(alone: Stage) -> None:
     await alone.settled_once(ids)
 
 
+async def test_posts_that_share_a_pool_never_overdraw_the_account(alone: Stage) -> None:
+    """geth adds up all that it holds of a sender: what would be refused is not signed."""
+    ids = await alone.ready(1, batchable=False)
+    settlement = alone.settlement(max_in_flight=5)
+    await settlement.step(await alone.world.index())
+    (first,) = await alone.world.attempts()
+    most_wei = first["max_fee_wei"] * first["gas_limit"]
+    await alone.world.set_balance(5 * most_wei // 2)
+    ids += await alone.ready(3, batchable=False)
+    await settlement.step(await alone.world.index())
+    assert len(alone.node.pool.held) == len(await alone.world.attempts()) == 2
+    assert settlement.status.paused_reason is PausedReason.INSUFFICIENT_FUNDS
+    for _ in range(3):
+        await alone.world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(4 * GWEI)])
+        await alone.tick(settlement)
+    await alone.world.set_balance(ETHER)
+    await alone.tick(settlement, 8)
+    assert set(alone.node.pool.refused) <= {"already known"}
+    await alone.settled_once(ids, 4)
+
+
 async def test_future_nonce_refused(world: World) -> None:
     """The first is in the pool of a relay that is away; the other takes no nonce after a gap."""
     nodes = Node(), Node(GethPool(gapless=True))

@@ -11,7 +11,7 @@ import pytest
 from indexer.rpc import Rpc, RpcError
 from indexer.types import Hash32
 from inferd.chain.anvil import Anvil
-from inferd.settlement.keys import LocalSigner
+from inferd.chain.signers import LocalSigner
 from tests.faults.geth_pool import GethPool
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
@@ -109,3 +109,15 @@ async def test_a_nonce_after_a_gap__queued_or_refused(node: Node) -> None:
     node.pool.held.clear()
     node.pool.gapless = True
     assert await node.refusal(1, 10 * GWEI, GWEI) == "nonce too high"
+
+
+async def test_all_of_an_account_shares_its_balance__a_replacement_counts_once(node: Node) -> None:
+    one_wei = 21_000 * 10 * GWEI
+    place = "0x" + node.signer.address.hex()
+    await node.chain.request("anvil_setBalance", [place, hex(5 * one_wei // 2)])
+    await node.send(0, 10 * GWEI, GWEI)
+    await node.send(1, 10 * GWEI, GWEI)
+    assert "tx cost" in await node.refusal(2, 10 * GWEI, GWEI)
+    await node.send(1, 15 * GWEI, 2 * GWEI)
+    assert "tx bumped" in await node.refusal(0, 11 * GWEI, 2 * GWEI)
+    assert "overshot" in await node.refusal(0, 11 * GWEI, 2 * GWEI)

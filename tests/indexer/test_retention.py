@@ -18,6 +18,7 @@ from inferd.node.health import Health
 from inferd.node.retention import Retention
 from inferd.node.server import bind, serve, url_of
 from inferd.node.settings import ApiSettings
+from inferd.outputs.sweep import drop_outputs
 from tests.indexer.test_commit import BreakingPool, Killed
 from tests.indexer.test_recheck import DIGEST, FINAL_BLOCKS, recheck_all
 from tests.indexer.test_verify import repaired, verified
@@ -306,3 +307,31 @@ async def test_killed_between_any_two_statements__each_request_whole_or_gone(
         break
     assert killed > 12, "the statements were not counted"
     assert await ids(old) == [3]
+
+
+async def test_outputs_go_after_their_time__of_what_is_over_alone(
+    old: Pool,
+) -> None:
+    async def kept() -> list[int]:
+        rows = await old.fetch(
+            "SELECT request_id FROM node.result WHERE output IS NOT NULL ORDER BY 1"
+        )
+        return [row["request_id"] for row in rows]
+
+    assert await drop_outputs(old, no_fence, after_days=7) == 0
+    await old.execute("UPDATE node.result SET computed_at = now() - interval '8 days'")
+    assert await drop_outputs(old, no_fence, after_days=0) == 0
+    assert await drop_outputs(old, no_fence, after_days=9) == 0
+    # Request 3 is open, and a transaction has request 2 in hand.
+    await old.execute("UPDATE node.tx_item SET live = true WHERE request_id = 2")
+    await drop_outputs(old, no_fence, after_days=7)
+    assert await kept() == [2, 3]
+    await old.execute("UPDATE node.tx_item SET live = false")
+    # Somebody still has to call its consumer.
+    await old.execute("UPDATE chain.request SET delivery = 2 WHERE id = 2")
+    await drop_outputs(old, no_fence, after_days=7)
+    assert await kept() == [2, 3]
+    await old.execute("UPDATE chain.request SET delivery = 0 WHERE id = 2")
+    await drop_outputs(old, no_fence, after_days=7)
+    assert await kept() == [3]
+    assert await old.fetchval("SELECT count(*) FROM node.result") == 3

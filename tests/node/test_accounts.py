@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.types import Address
+from indexer.types import HOUR_S, Address
 from inferd.node.account_lines import lines_of_transaction
 from inferd.node.accounts import (
-    HOUR_S,
     AccountFlow,
     Day,
     Figures,

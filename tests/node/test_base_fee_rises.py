@@ -14,8 +14,8 @@ from inferd.node.views import one_request
 from inferd.node.why import why
 from scheduler.policies import policy_named
 from scheduler.replay import replayed
+from tests.node.house import House, house
 from tests.node.test_recorded import recorded
-from tests.node.test_rounds import House, house
 
 __all__ = ["house"]
 

@@ -13,32 +13,35 @@ from asyncpg.connection import LoggedQuery
 from indexer import sql
 from indexer.database import Connection, Pool, connect, prepare_connection
 from indexer.derive import REQUEST_KINDS, WORKER_KINDS
-from indexer.forget import count_on, count_requests, load_settled
+from indexer.forget import count_on, count_requests, done_among, load_settled
 from indexer.store import load_cursor
 from indexer.stored import load_newest_request, load_outline
-from indexer.types import Address, BlockRef, Hash32, Wei
-from inferd.node import api, views
+from indexer.types import DAY_S, Address, BlockRef, Hash32, Wei
+from inferd.inputs import rows as inputs_of
+from inferd.node import views
 from inferd.node.account_lines import load_lines, load_lines_of
 from inferd.node.account_rows import fold, load_report, load_senders, load_spent
 from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
+from inferd.node.result_routes import RESULT
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
+from inferd.outputs import sweep
 from inferd.settlement import callbacks, refunds, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Market
 from inferd.settlement.funds import Funds
-from inferd.settlement.intents import IntentReader
+from inferd.settlement.intents import IntentReader, senders_under_way
 from inferd.settlement.intervals import load_block_interval_s
 from inferd.settlement.observing import Evidence, Observer, Place
 from inferd.settlement.orders import Orders
 from inferd.settlement.overview import load_overview
-from inferd.settlement.purse import Purse
+from inferd.settlement.purse import Purse, spent_on_refunds_wei
 from inferd.settlement.records import Item
-from inferd.settlement.settings import SettlementSettings, SettlementStatus
-from inferd.settlement.turns import Turns
+from inferd.settlement.settings import KeyStatus, SettlementSettings, SettlementStatus
+from inferd.settlement.turns import DELIVERIES, REFUNDS, RESULTS, Turns
 from inferd.workers import leases
 from scheduler.allowance import Limits, Quota
 from scheduler.model import GasModel, Reason, Rules
@@ -216,6 +219,7 @@ async def a_round(pool: Pool) -> None:
         assert reading.asked == [REQUESTS]
         await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
         await Rounds._load_jobs(rounds, connection, [REQUESTS])
+        assert await inputs_of.load_wanted(connection) == ([], [])
 
 
 async def a_settlement_step(pool: Pool) -> None:
@@ -231,22 +235,25 @@ async def a_settlement_step(pool: Pool) -> None:
     assert waiting.owed == 136  # of the newest thousand, without what was refunded or is in hand
     assert await refunds.load_claims(pool, head, 50, 1)
     await refunds.count_dust(pool, head, 10**13)
-    await refunds.spent_today_wei(pool)
+    async with pool.acquire() as connection:
+        await spent_on_refunds_wei(connection, DAY_S)
     reader = IntentReader(pool, chain_id=1, sender=SENDER)
     assert await reader.live()
-    await reader.other_senders()
+    await senders_under_way(pool)
     await reader.next_nonce()
     intent = await reader.load(5)
     observer: Any = SimpleNamespace(_pool=pool)
     sight: Any = SimpleNamespace(head=head)
     await Observer._look_at_items(observer, intent, Evidence(), sight, Place(True, False, 12.0))
-    await Turns(pool, SENDER, SettlementSettings(poster_bps=1_000)).look(head)
+    for race in (RESULTS, REFUNDS, DELIVERIES):
+        await Turns(pool, SENDER, race).look(head)
     await reader.logged(intent)
     async with pool.acquire() as connection:
-        assert await connection.fetch(watching.TO_LOOK_AT) == []
+        assert await connection.fetch(watching.TO_LOOK_AT, 0, 2**63 - 1, 100) == []
+        assert await connection.fetch(watching.TO_LOOK_AT, 10, 2**63 - 1, 100) == []
     purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
     await purse.refresh(pool)
-    await Orders(pool, SENDER, None).obey()
+    await Orders(pool, [SENDER], None).obey()
     await reader.holders([REQUESTS - 1])
     item = Item(REQUESTS - 1, (REQUESTS - 1).to_bytes(8, "big"), None)  # type: ignore[arg-type]
     await reader.times_out_of_gas([item])
@@ -262,7 +269,7 @@ async def the_api(pool: Pool) -> None:
         await views.latest_requests(connection, {}, limit=50, before=page[-1].id)
         await views.one_request(connection, {}, 500_000)
         await load_decisions_of(connection, REQUESTS - 5_000)
-        await connection.fetchrow(api.RESULT, REQUESTS - 5_000)
+        await connection.fetchrow(RESULT, REQUESTS - 5_000)
         counts = await count_requests(connection)
     assert sum(counts.values()) == REQUESTS
     assert counts["pending"] == PENDING
@@ -276,7 +283,7 @@ async def the_accounts(pool: Pool) -> None:
         assert report.total.gas_wei > 50
         assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 50
         assert await load_lines_of(connection, REQUESTS - 5_000, [SENDER])
-        spent_wei, _ = await load_spent(connection, NOW_S - 3_600)
+        spent_wei, _ = await load_spent(connection, NOW_S - 3_600, SENDER)
         assert spent_wei > 50
         assert await load_senders(connection) == {SENDER}
         await fold(connection, [5, 6])
@@ -284,7 +291,7 @@ async def the_accounts(pool: Pool) -> None:
     status = SettlementStatus(callbacks_owed=136)
     head = BlockRef(REQUESTS // 10 + 5, Hash32(b"\3"), NOW_S, Wei(1), 30_000_000)
     sight = Sight(head, Market(1, 0), 0, 0, 10**18, 10**18)
-    await Funds(pool, settings, status).allows_new(sight)
+    await Funds(pool, settings, status).allows_new(KeyStatus(SENDER), sight)
 
 
 async def the_workers(pool: Pool) -> None:
@@ -315,6 +322,18 @@ async def the_indexer(pool: Pool) -> None:
 async def the_retention(pool: Pool) -> None:
     async with pool.acquire() as connection:
         await load_settled(connection, settled_before_s=0, after=None, limit=200)
+        old = [
+            (REQUESTS - 5_000 + n, (REQUESTS - 5_000 + n).to_bytes(8, "big")) for n in range(200)
+        ]
+        assert await done_among(connection, old)
+        await inputs_of.forget(connection, 3_600)
+
+    async def no_fence(connection: Connection) -> None:
+        pass
+
+    await sweep.drop_outputs(pool, no_fence, after_days=1)
+    async with pool.acquire() as connection:
+        await sweep._named(connection, [Hash32(b"\5")])
 
 
 WORKS = (

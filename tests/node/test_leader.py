@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from indexer.database import Pool, connect
-from inferd.node.leader import LostLeadership, become_leader
+from indexer.types import Address
+from inferd.node.leader import LostLeadership, become_leader, displace_leader, poster_role
 
 
 async def test_second_waits_until_first_releases(database: str) -> None:
@@ -59,3 +60,37 @@ async def test_successor_waits_for_a_fenced_transaction(database: str, pool: Poo
     second = await asyncio.wait_for(successor, 5)
     assert second.epoch == first.epoch + 1
     await second.release()
+
+
+async def test_a_key_is_claimed_by_one_at_a_time(database: str, pool: Pool) -> None:
+    one = await become_leader(database, "one", role="one")
+    other = await become_leader(database, "other", role="other")
+    key = poster_role(1, Address(b"\x01" * 20))
+    fence = await one.claim(key)
+    assert fence is not None
+    assert await other.claim(key) is None
+    assert await other.claim(poster_role(1, Address(b"\x02" * 20))) is not None
+    await one.release()
+    async with asyncio.timeout(10):
+        while (taken := await other.claim(key)) is None:
+            await asyncio.sleep(0.05)
+    with pytest.raises(LostLeadership, match=key):
+        async with pool.acquire() as connection, connection.transaction():
+            await fence(connection)
+    async with pool.acquire() as connection, connection.transaction():
+        await taken(connection)
+    await other.release()
+    with pytest.raises(LostLeadership):
+        await other.claim(key)
+
+
+async def test_who_lost_the_lead_has_lost_its_keys(database: str, pool: Pool) -> None:
+    first = await become_leader(database, "first")
+    fence = await first.claim("poster")
+    assert fence is not None
+    async with pool.acquire() as connection, connection.transaction():
+        await displace_leader(connection, "rebuild")
+    with pytest.raises(LostLeadership, match="of node was followed"):
+        async with pool.acquire() as connection, connection.transaction():
+            await fence(connection)
+    await first.release()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from inferd.chain.keys import KeySource
 from inferd.node.limit_settings import LimitSettings, TenantSettings, budgets_of, limits_of
-from inferd.node.settings import BadSettings, load_settings
+from inferd.node.settings import BadSettings, Settings, load_settings
 from scheduler.allowance import Probation, Quota
 
 ADDRESS = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
@@ -55,3 +56,11 @@ def test_only_budgets_that_are_set_are_budgets() -> None:
     both = budgets_of(LimitSettings(budget_gwei_per_hour=2, budget_gwei_per_day=3))
     assert both == ((3_600, 2 * 10**9), (86_400, 3 * 10**9))
     assert not limits_of(LimitSettings(), ()).of_tenants
+
+
+def test_as_many_results_may_wait_as_transactions_under_way_have_room_for() -> None:
+    assert Settings().most_unposted == 5 * 240
+    two = (KeySource(dev_account=1), KeySource(dev_account=2))
+    assert Settings(posters=two).most_unposted == 2 * 5 * 240
+    assert limits_of(LimitSettings(), (), unposted=7).unposted == 7
+    assert limits_of(LimitSettings(), ()).unposted == 0

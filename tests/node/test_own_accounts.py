@@ -12,18 +12,15 @@ from eth_utils.address import to_canonical_address
 from indexer.types import Address
 from inferd.chain.anvil import load_anvil_config
 from inferd.chain.keys import BadKey, KeySource, address_of
+from inferd.node.posting_settings import PostingSettings
 from inferd.node.preflight import ChainFacts
 from inferd.node.session import own_accounts, settlement_settings
-from inferd.node.settings import (
-    BadSettings,
-    PostingSettings,
-    Settings,
-    WorkerSettings,
-    load_settings,
-)
+from inferd.node.settings import BadSettings, Settings, load_settings
+from inferd.node.worker_settings import WorkerSettings
 
 ANVIL, MAINNET = 31337, 1
 POSTER = Address(b"\x09" * 20)
+THIRD = Address(b"\x0a" * 20)
 OWNER = Address(b"\x0c" * 20)
 
 
@@ -48,7 +45,7 @@ def test_the_poster_and_the_owners_that_are_named(tmp_path: Path) -> None:
         )
     )
     third = to_canonical_address(load_anvil_config().account(3).address)
-    assert own_accounts(settings, ANVIL, POSTER) == {POSTER, third, OWNER}
+    assert own_accounts(settings, ANVIL, [POSTER, THIRD]) == {POSTER, THIRD, third, OWNER}
 
 
 def test_an_address_is_read_without_the_password(tmp_path: Path) -> None:
@@ -63,22 +60,24 @@ def test_a_list_takes_their_place() -> None:
         workers=(worker("mine", KeySource(dev_account=3)),),
         posting=PostingSettings(own_accounts=("0x" + OWNER.hex(),)),
     )
-    assert own_accounts(settings, MAINNET, POSTER) == {OWNER}
-    assert own_accounts(Settings(posting=PostingSettings(own_accounts=())), ANVIL, POSTER) == set()
+    assert own_accounts(settings, MAINNET, [POSTER]) == {OWNER}
+    assert (
+        own_accounts(Settings(posting=PostingSettings(own_accounts=())), ANVIL, [POSTER]) == set()
+    )
 
 
 @pytest.mark.parametrize("body", [{}, [], {"address": 5}, {"address": "0x12"}])
 def test_a_keystore_without_its_address_is_told(tmp_path: Path, body: object) -> None:
     settings = Settings(workers=(worker("mine", keystore(tmp_path, body)),))
     with pytest.raises(BadKey) as caught:
-        own_accounts(settings, MAINNET, POSTER)
+        own_accounts(settings, MAINNET, [POSTER])
     assert "own_accounts" in caught.value.help_text
 
 
 def test_a_keystore_that_is_not_here_is_told(tmp_path: Path) -> None:
     source = KeySource(keystore=tmp_path / "owner.json", password_file=tmp_path / "password")
     with pytest.raises(BadKey, match="owner of worker mine"):
-        own_accounts(Settings(workers=(worker("mine", source),)), MAINNET, POSTER)
+        own_accounts(Settings(workers=(worker("mine", source),)), MAINNET, [POSTER])
 
 
 def test_what_is_no_address_is_refused() -> None:

@@ -26,7 +26,7 @@ from scheduler.cover import Cover
 from scheduler.experiment import arm_of
 from scheduler.model import Block, GasModel, Moment, Rules
 from scheduler.quota import cost_tokens, level
-from tests.node.test_rounds import House, hangs, house
+from tests.node.house import House, hangs, house
 from tests.policies.support import install
 
 __all__ = ["house"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from indexer.database import Pool
 from inferd.node import audits
 from inferd.node.upkeep import Upkeep
+from inferd.outputs.files import OutputFiles
 from inferd.settlement.decisions import SELECT_DECISION, origin_of, rebuilt_leaf
 from scheduler import recording
 from scheduler.allowance import Limits, Quota
@@ -18,7 +20,7 @@ from scheduler.model import RequestKey
 from scheduler.plan import plan
 from scheduler.policies import policy_named
 from scheduler.replay import candidates, replayed
-from tests.node.test_rounds import House, house, no_fence
+from tests.node.house import House, house, no_fence
 
 __all__ = ["house"]
 
@@ -26,11 +28,14 @@ LIMITS = Limits(Quota(1.0, 100.0), {b"slow": Quota(0.001, 100.0), b"free": Quota
 
 
 @pytest.fixture
-def upkeep(pool: Pool) -> Upkeep:
+def upkeep(pool: Pool, tmp_path: Path) -> Upkeep:
     return Upkeep(
         pool,
         no_fence,
+        input_hours=24,
+        outputs=OutputFiles(tmp_path, above_bytes=0),
         settled_days=0,
+        output_days=0,
         snapshot_hours=24,
         snapshot_bytes=1_000,
         own_accounts=(),

@@ -20,7 +20,8 @@ from inferd.node.reference import (
     setting_docs,
     settings_classes,
 )
-from inferd.node.settings import WorkerSettings
+from inferd.node.worker_settings import WorkerSettings
+from inferd.workers.backends.choice import BACKEND_OPTIONS
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
@@ -59,7 +60,13 @@ def test_no_two_errors_share_a_code() -> None:
 
 @pytest.mark.parametrize(
     "owner",
-    [*settings_classes().values(), WorkerSettings, TenantSettings, KeySource],
+    [
+        *settings_classes().values(),
+        WorkerSettings,
+        *BACKEND_OPTIONS.values(),
+        TenantSettings,
+        KeySource,
+    ],
     ids=lambda owner: owner.__name__,
 )
 def test_each_setting_says_what_it_is(owner: type[BaseModel]) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from inferd.node.settings import BadSettings, load_settings, printable, without_credentials
+from inferd.chain.keys import KeySource
+from inferd.node.settings import (
+    BadSettings,
+    Settings,
+    load_settings,
+    printable,
+    without_credentials,
+)
 from scheduler import flow
 
 
@@ -141,3 +148,26 @@ def test_exact_rounds_need_or_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_url_without_credentials(url: str, shown: str) -> None:
     assert without_credentials(url) == shown
+
+
+def test_posters_are_one_key_or_several(tmp_path: Path) -> None:
+    one = "{ dev_account = 1 }"
+    other = '{ remote_signer_url = "https://signer.test", address = "0x%s" }' % ("ab" * 20)
+    path = tmp_path / "inferd.toml"
+
+    def read(text: str) -> Settings:
+        path.write_text(text)
+        return load_settings(path)
+
+    assert read("").named_posters == {"poster": KeySource(dev_account=1)}
+    assert list(read(f"poster = {other}").named_posters) == ["poster"]
+    several = read(f"posters = [{other}, {one}, {{ dev_account = 2 }}]").named_posters
+    assert list(several) == ["poster", "poster-2", "poster-3"]
+    assert several["poster-2"] == KeySource(dev_account=1)
+    for text, words in (
+        (f"poster = {one}\nposters = [{other}]", "not in both"),
+        (f"posters = [{one}, {one}]", "one key"),
+        ('posters = [{ raw = "0x%s" }]' % ("5e" * 32), "holds a raw key"),
+    ):
+        with pytest.raises(BadSettings, match=words):
+            read(text)

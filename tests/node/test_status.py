@@ -1,13 +1,22 @@
-"""What the status counts of blocks that were mended."""
+"""What the status says of blocks that were mended, of posts that are behind, and of posters."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from eth_utils.address import to_checksum_address
+
 from indexer.recheck import RecheckStatus
 from indexer.status import IndexerStatus
-from inferd.node.status import index_view
+from indexer.types import Address
+from inferd.node import metrics
+from inferd.node.health import Health
+from inferd.node.settings import Settings
+from inferd.node.status import StatusReader, index_view
+from inferd.settlement.runway import FundsState
+from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
 
 
 def test_repaired_blocks__those_near_the_head_and_those_that_are_final() -> None:
@@ -19,3 +28,68 @@ def test_repaired_blocks__those_near_the_head_and_those_that_are_final() -> None
     )
     assert index_view(session).repaired_blocks == 5
     assert index_view(None).repaired_blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "warned"),
+    [
+        (SettlementStatus(ready=1_200, waits_for_slot=True), True),
+        (SettlementStatus(ready=1_199, waits_for_slot=True), False),
+        # What waits for something else than room in a post has its own words.
+        (SettlementStatus(ready=1_200), False),
+        (
+            SettlementStatus(
+                ready=1_200, waits_for_slot=True, paused_reason=PausedReason.INSUFFICIENT_FUNDS
+            ),
+            False,
+        ),
+    ],
+)
+def test_posting_that_is_behind_is_told(status: SettlementStatus, warned: bool) -> None:
+    session: Any = SimpleNamespace(
+        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
+        recheck=SimpleNamespace(status=RecheckStatus()),
+        dispatcher=SimpleNamespace(waiting_late=0),
+        retries=SimpleNamespace(tokens=0.0),
+        settlement=SimpleNamespace(status=status),
+        worker_views=None,
+        caught_up=False,
+    )
+    health = Health()
+    crew: Any = SimpleNamespace(members=())
+    StatusReader(Settings(), 31337, health, crew).observe(session)
+    assert ("posting_behind" in health.warnings) is warned
+    if warned:
+        assert health.warnings["posting_behind"].sentence.startswith("1,200 results wait")
+
+
+def test_one_poster_in_trouble_is_a_warning_and_all_of_them_a_problem() -> None:
+    well, ill = (KeyStatus(Address(bytes([index]) * 20)) for index in (1, 2))
+    settlement = SettlementStatus(keys=(well, ill))
+    session: Any = SimpleNamespace(
+        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
+        recheck=SimpleNamespace(status=RecheckStatus()),
+        dispatcher=SimpleNamespace(waiting_late=0),
+        retries=SimpleNamespace(tokens=0.0),
+        settlement=SimpleNamespace(status=settlement),
+        worker_views=(),
+        caught_up=True,
+    )
+    health, crew = Health(), SimpleNamespace()
+    reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
+
+    def told() -> tuple[set[str], set[str]]:
+        settlement.conclude()
+        reader.observe(session)
+        return set(health.problems) - {"starting", "no_workers"}, set(health.warnings)
+
+    assert told() == (set(), set())
+    ill.noticed, ill.funds = PausedReason.SIGNER_UNAVAILABLE, FundsState.LOW
+    assert told() == (set(), {"poster_paused", "balance_low"})
+    assert "0x0202" in health.warnings["poster_paused"].sentence
+    assert metrics.POSTER_PAUSED.labels(to_checksum_address(ill.address))._value.get() == 1
+    assert metrics.POSTER_PAUSED.labels(to_checksum_address(well.address))._value.get() == 0
+    well.noticed = PausedReason.SIGNER_UNAVAILABLE
+    assert told() == ({"signer_unavailable"}, {"balance_low"})
+    well.noticed = ill.noticed = PausedReason.KEY_IN_USE
+    assert told()[0] == {"key_in_use"}

@@ -9,11 +9,11 @@ import pytest
 
 from indexer.database import connect, prepare_connection
 from indexer.schema import chain_migrations, migrate, migrations_in
-from indexer.types import Address
+from indexer.types import DAY_S, Address
 from inferd.settlement.decisions import SELECT_DECISION, decision_of
 from inferd.settlement.outbox import Outbox
 from inferd.settlement.overview import load_overview
-from inferd.settlement.purse import DAY_S, spent_on_refunds_wei, spent_on_work_wei
+from inferd.settlement.purse import spent_on_refunds_wei, spent_on_work_wei
 from inferd.settlement.state import IntentState
 from scheduler.model import Numbers, Reason
 

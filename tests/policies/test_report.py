@@ -214,3 +214,15 @@ async def test_rounds_that_fell_back_are_counted(tables: Tables) -> None:
     await tables.round(tables.entry.id, fallback="it was late")
     await tables.round(tables.entry.id, fallback="it was late", age_s=7_200)
     assert await count_fallbacks(tables.connection, tables.entry, 3_600) == 1
+
+
+async def test_what_requests_cost_sums_to_what_was_paid(tables: Tables) -> None:
+    number = await tables.round(tables.entry.id)
+    for request_id in range(1, 8):
+        await tables.request(request_id)
+        await tables.assign(request_id, number, request_id % 2)
+    paid_wei = 0
+    for gas, of in ((10, [1, 2, 3]), (11, [3, 4, 5, 6, 7]), (1, [2, 4, 6]), (5, [1])):
+        await tables.post(bytes([gas]) * 32, of, gas)
+        paid_wei += 2 * gas
+    assert sum(one.gas_wei for one in await outcomes(tables)) == paid_wei

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from eth_abi.exceptions import EncodingError
+from eth_utils.address import to_checksum_address
 
 from indexer.decode import Decoder
 from indexer.events import (
@@ -204,3 +206,32 @@ async def test_arguments_of_an_error_are_named(world: World) -> None:
 
     with pytest.raises(TransactionRefused, match=r"DeadlineNotInFuture\(deadline=1, timestamp=\d+"):
         await submit(world.sender(REQUESTER), world.contracts, params, GWEI)
+
+
+@pytest.mark.parametrize("contract", ["InferenceRequests", "InferenceResults", "Disputes"])
+def test_calldata_is_what_web3_makes_of_it(contract: str) -> None:
+    """Of every function, with the arguments that its types name."""
+    codec = calls.codec(contract)
+    for function in codec.all_functions():
+        arguments = [_any_of(argument) for argument in function.abi.get("inputs", ())]
+        expected = codec.encode_abi(function.abi_element_identifier, args=arguments)
+        assert calls.view(contract, function.fn_name, arguments).hex() == expected[2:]
+
+
+def test_bytes_that_are_too_short_are_refused() -> None:
+    with pytest.raises(EncodingError):
+        calls.post([], bytes(31))
+
+
+def _any_of(argument: Any) -> Any:
+    kind: str = argument["type"]
+    if kind.endswith("[]"):
+        return [_any_of({**argument, "type": kind.removesuffix("[]")})] * 2
+    if kind == "tuple":
+        return tuple(map(_any_of, argument["components"]))
+    values = {"address": "0x" + "Ab" * 20, "bool": True, "string": "text", "bytes": b"\x01\x02"}
+    if kind == "address":
+        return to_checksum_address(values[kind])
+    if kind.startswith("bytes") and kind != "bytes":
+        return bytes(range(1, int(kind.removeprefix("bytes")) + 1))
+    return values.get(kind, 7)

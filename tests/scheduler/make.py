@@ -25,9 +25,6 @@ from scheduler.model import (
     GasModel,
     ModelId,
     PendingRequest,
-    PostingRules,
-    PostingSnapshot,
-    ReadyResult,
     RequestKey,
     Rules,
     ServiceEstimate,
@@ -36,6 +33,7 @@ from scheduler.model import (
     WorkerId,
     WorkerView,
 )
+from scheduler.posting_model import PostingRules, PostingSnapshot, ReadyResult
 
 NOW_S = 1_700_000_000
 GWEI = 10**9
@@ -199,6 +197,8 @@ def pending(draw: st.DrawFn, number: int) -> PendingRequest:
         tried=frozenset(worker_id(one) for one in tried),
         unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
         bad_input=draw(st.sampled_from([None, None, None, "not UTF-8"])),
+        input_awaited=draw(st.sampled_from([False, False, False, True])),
+        input_lost=draw(st.sampled_from([None, None, None, "HTTP 404"])),
         batchable=draw(st.booleans()),
         delivery=draw(st.sampled_from(DeliveryKind)),
         later_gas=draw(st.sampled_from([0, 0, 40_000])),

@@ -11,6 +11,7 @@ from scheduler.cover import Cover
 from scheduler.decision import Decision
 from scheduler.model import GasModel, Moment, Reason, Rules
 from scheduler.plan import plan
+from scheduler.planner import KEPT
 from scheduler.policies import OrderView
 from scheduler.policies.orders import Fifo
 from tests.scheduler.make import (
@@ -64,6 +65,25 @@ def test_bad_input_says_what():
     decision = _turned_away(request(bad_input="the input is not UTF-8 at byte 3"))
     assert decision.reason is Reason.BAD_INPUT
     assert "not UTF-8 at byte 3" in decision.sentence
+
+
+def test_an_input_that_is_not_here_is_waited_for_where_all_else_is_well():
+    decision = _turned_away(request(input_awaited=True))
+    assert decision.reason is Reason.INPUT_AWAITED
+    assert Reason.INPUT_AWAITED in KEPT
+    served_by_nobody = request(input_awaited=True, model=model(9))
+    assert _turned_away(served_by_nobody).reason is Reason.MODEL_UNKNOWN
+    too_cheap = request(input_awaited=True, fee_wei=1)
+    assert _turned_away(too_cheap).reason is Reason.GAS_TOO_DEAR_NOW
+
+
+def test_an_input_that_can_never_be_had_says_why():
+    decision = _turned_away(request(input_lost="the answer was HTTP 404", input_awaited=True))
+    assert decision.reason is Reason.INPUT_UNAVAILABLE
+    assert Reason.INPUT_UNAVAILABLE not in KEPT
+    assert decision.sentence == (
+        "The input that its URI names cannot be had: the answer was HTTP 404."
+    )
 
 
 def test_unsupported_says_what():

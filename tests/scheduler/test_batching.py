@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scheduler.batching import decide
 from scheduler.gas import MAX_TRANSACTION_GAS, base_fee_bound
 from scheduler.gathering import gather
-from scheduler.model import DataFee, DeliveryKind, GasModel, PostReason
+from scheduler.model import DataFee, DeliveryKind, GasModel
+from scheduler.posting_model import PostReason
 from tests.scheduler.make import (
     GAS,
     GWEI,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from scheduler.batching import decide
 from scheduler.gathering import MIN_INTERVAL_S, Gathering, gather
-from scheduler.model import Block, PostReason
+from scheduler.model import Block
+from scheduler.posting_model import PostReason
 from tests.scheduler.make import NOW_S, block, posting, posting_rules, ready
 
 LEAD_S = 1.5

@@ -259,6 +259,12 @@ def test_fair_turns_let_a_small_tenant_in_and_carry_what_it_is_owed() -> None:
             "All that are free for it are on probation (1 in number) and have as much in hand as"
             " they may: 1 at a time, and fees by their stake.",
         ),
+        (
+            Limits(unposted=10),
+            Taken(unposted=10),
+            Reason.POSTING_BEHIND,
+            "10 results wait for room in a post; from 10 on, no request is begun.",
+        ),
     ],
 )
 def test_each_limit_has_its_reason_and_sentence(
@@ -275,6 +281,19 @@ def test_each_limit_has_its_reason_and_sentence(
     assert kept.reason is reason
     assert kept.sentence.startswith(words.replace("9.99", "")), kept.sentence
     assert not plan(replace(round_, rules=RULES, taken=Taken())).kept
+
+
+@pytest.mark.parametrize("flow_arcs", [0, 100])
+def test_while_posting_is_behind_nothing_is_begun_and_all_else_is_decided(flow_arcs: int) -> None:
+    hopeless = request(4, deadline_s=NOW_S + 1)
+    rules = under(Limits(fair_quantum_tokens=10.0, unposted=10), flow_arcs=flow_arcs)
+    round_ = snapshot((*many(3), hopeless), (worker(slots=2),), rules=rules)
+    behind = plan(replace(round_, taken=Taken(unposted=11)))
+    assert len(behind.assigned) == 0
+    assert [d.reason for d in behind.kept] == [Reason.POSTING_BEHIND] * 3
+    assert [d.reason for d in behind.refused] == [Reason.DEADLINE_INFEASIBLE]
+    assert behind.deficits == {}
+    assert len(plan(replace(round_, taken=Taken(unposted=9))).assigned) == 2
 
 
 def test_a_charged_request_needs_no_tokens() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler import kinds
 from scheduler.model import ServiceEstimate, WorkerView
 from scheduler.plan import plan
 from scheduler.planner import Changes, Planner
@@ -50,3 +52,20 @@ def test_what_was_measured_since_counts_in_the_next_round() -> None:
     after = planner.plan(moment).assigned[0].numbers.p90_ms
     assert before is not None
     assert after == pytest.approx(2.0 * before)
+
+
+@given(
+    st.floats(0.0, 1e25) | st.integers(0, 300).map(lambda n: 2.0 ** (n / 8)), st.floats(0.0, 9.0)
+)
+def test_one_prediction_has_the_class_that_a_column_of_them_has(tokens_mean, tokens_sigma) -> None:
+    codes = kinds.kind_codes(
+        np.zeros(1, np.int64), np.array([tokens_mean]), np.array([tokens_sigma])
+    )
+    (tokens,), (sigma_class,) = kinds.tokens_of(codes), kinds.sigma_class_of(codes)
+    assert size_of(tokens_mean, tokens_sigma) == (tokens, sigma_class / kinds.PER_SIGMA)
+
+
+@given(st.floats(0.0, 3.0), st.floats(0.0, 2.0))
+def test_one_p90_factor_is_that_of_a_column(sigma_worker, sigma_tokens) -> None:
+    (column,) = kinds.p90_factors(np.array([sigma_worker]), sigma_tokens)
+    assert kinds.p90_factor(sigma_worker, sigma_tokens) == pytest.approx(column, abs=2e-9)

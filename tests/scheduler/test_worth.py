@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.batching import decide
-from scheduler.model import PostReason
+from scheduler.posting_model import PostReason
 from tests.scheduler.make import GAS, GWEI, NOW_S, block, posting, postings, ready
 
 

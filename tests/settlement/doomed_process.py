@@ -1,7 +1,7 @@
 """A process that settles what is in the tables, and dies where it is told to.
 
 It has the lock and the fence of a daemon, mines its own blocks, and indexes them. What befalls the
-chain is a story told by numbers of steps, which goes on in the next process.
+chain is a story of `stories`, which goes on in the next process.
 """
 
 from __future__ import annotations
@@ -18,58 +18,30 @@ import structlog
 from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 
-from indexer.database import open_pool
-from indexer.rpc import Rpc
+from indexer.database import Fence, open_pool
+from indexer.rpc import Rpc, RpcError
 from indexer.types import Address, Contracts, Hash32
 from inferd.chain.anvil import Anvil, load_anvil_config
+from inferd.chain.signers import LocalSigner
 from inferd.chain.transact import Sender
 from inferd.node.leader import become_leader
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import SettlementSettings
 from inferd.settlement.state import LIVE_SQL
 from tests.settlement.scripted import ScriptedRpc, answer_lost
+from tests.settlement.stories import POSTERS, Story, befall, signer_of
 from tests.settlement.watched_io import Watch, WatchedCalls, WatchedPool
-from tests.settlement.world import GWEI, POST_AT_ONCE, POSTER_BPS, World
+from tests.settlement.world import POST_AT_ONCE, POSTER_BPS, World
 
 MAX_TICKS = 30
-_SPIKE_WEI, _CALM_WEI = 20 * GWEI, GWEI
-
+_EMPTY_POST_BYTES = 300
+"""More than a transaction without effect has."""
 _OPEN = (
     "SELECT (SELECT count(*) FROM chain.request WHERE status = 'pending')"
     f" + (SELECT count(*) FROM node.tx_intent WHERE {LIVE_SQL})"
     " + (SELECT count(*) FROM chain.request WHERE status = 'fulfilled' AND delivery = 2"
     "    AND callback_delivered_block IS NULL)"
 )
-
-
-@dataclass(frozen=True)
-class Story:
-    """What befalls the chain, by the number of the step it is before."""
-
-    spike: tuple[int, ...] = ()
-    """Gas is dear."""
-    still: tuple[int, ...] = ()
-    """No block comes, and there is a step more at the same head."""
-    reorg_at: int = 0
-    reorg_depth: int = 0
-    foreign_at: int = 0
-    """Somebody with our key pools a transaction of the next nonce, dearer than any of ours."""
-    lost_send: int = 0
-    """Of which call that sends, counted in each process, the answer is lost."""
-    until_final: bool = False
-
-    @property
-    def told_after(self) -> int:
-        return max(*self.spike, *self.still, self.reorg_at + self.reorg_depth, self.foreign_at)
-
-
-STORIES = {
-    "dear gas and a reorganisation": Story(spike=(2, 3), reorg_at=7, reorg_depth=4),
-    "a foreign transaction and lost answers": Story(
-        still=(4,), foreign_at=1, lost_send=3, until_final=True
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -89,7 +61,7 @@ class Order:
 def processes() -> Any:
     """Starts processes as forks of one that has imported everything: a run is cheap."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "tests.settlement.warm"])
     return context
 
 
@@ -99,29 +71,31 @@ def run(order: Order) -> None:
 
 
 async def _run(order: Order) -> None:
-    watch = Watch(order.die_at)
+    story, watch = order.story, Watch(order.die_at)
     leadership = await become_leader(order.database, "doomed")
     pool = await open_pool(order.database, max_size=4)
     async with Rpc([order.url]) as rpc:
         world = _world(order, rpc, pool)
-        settlement = Settlement(
-            rpc=WatchedCalls(_endpoint(rpc, order.story), "rpc", watch),
-            db=WatchedPool(pool, watch),  # type: ignore[arg-type]
-            contracts=order.contracts,
-            signer=WatchedCalls(world.poster, "signer", watch),
-            sign_group=WatchedCalls(world, "worker", watch).sign_group,
-            settings=SettlementSettings(poster_bps=POSTER_BPS, **POST_AT_ONCE),
-            fence=leadership.fence,
-        )
         counter = order.folder / "tick"
         tick = int(counter.read_text()) if counter.exists() else 0
+        scripted = ScriptedRpc(rpc)
+        _twist(scripted, story, tick)
+        settlement, account = None, -1
         while True:
             tick += 1
             if tick > MAX_TICKS:
                 raise TimeoutError("it comes to no end")
             counter.write_text(str(tick))
-            await watch.all_of(settlement.step(await _block(world, order.story, tick)))
-            if tick > order.story.told_after and not await _open(world, order.story):
+            if tick == story.refused_until:
+                scripted.always("send_raw_transaction", None)
+            if settlement is None or story.key_at(tick) != account:
+                account = story.key_at(tick)
+                world.poster = signer_of(world, account)
+                settlement = _settlement(world, scripted, story, watch, leadership.fence)
+            head = await befall(world, story, tick)
+            watch.at(f"at the beginning of step {tick}")
+            await watch.all_of(settlement.step(head))
+            if tick > story.told_after and not await _open(world, story):
                 break
     passed = {
         "awaits": watch.awaits,
@@ -134,12 +108,34 @@ async def _run(order: Order) -> None:
     await leadership.release()
 
 
-def _endpoint(rpc: Rpc, story: Story) -> ScriptedRpc:
-    scripted = ScriptedRpc(rpc)
+def _settlement(
+    world: World, rpc: ScriptedRpc, story: Story, watch: Watch, fence: Fence
+) -> Settlement:
+    return Settlement(
+        rpc=WatchedCalls(rpc, "rpc", watch),
+        db=WatchedPool(world.pool, watch),  # type: ignore[arg-type]
+        contracts=world.contracts,
+        signers=[WatchedCalls(world.poster, "signer", watch)],
+        sign_group=WatchedCalls(world, "worker", watch).sign_group,
+        settings=SettlementSettings(poster_bps=POSTER_BPS, **{**POST_AT_ONCE, **story.settings}),
+        fence=fence,
+    )
+
+
+def _twist(rpc: ScriptedRpc, story: Story, tick: int) -> None:
+    """What the endpoint does to this process."""
     if story.lost_send:
         passing = [_as_it_is] * (story.lost_send - 1)
-        scripted.then("send_raw_transaction", *passing, answer_lost)
-    return scripted
+        rpc.then("send_raw_transaction", *passing, answer_lost)
+    if tick + 1 < story.refused_until:
+        rpc.always("send_raw_transaction", _refused_for_good)
+
+
+async def _refused_for_good(real: Any, raw: bytes) -> Any:
+    """But for what is without effect."""
+    if len(raw) > _EMPTY_POST_BYTES:
+        raise RpcError(-32000, "tx fee exceeds the configured cap")
+    return await real(raw)
 
 
 async def _as_it_is(real: Any, *args: Any) -> Any:
@@ -155,18 +151,6 @@ async def _open(world: World, story: Story) -> int:
     return left
 
 
-async def _block(world: World, story: Story, tick: int) -> Any:
-    if tick == story.foreign_at:
-        head = await world.index()
-        await world.poster_transfer(await world.posted())
-        return head
-    if tick in story.still:
-        return await world.index()
-    price_wei = _SPIKE_WEI if tick in story.spike else _CALM_WEI
-    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(price_wei)])
-    return await (world.reorg(story.reorg_depth) if tick == story.reorg_at else world.mine())
-
-
 def _world(order: Order, rpc: Rpc, pool: Any) -> World:
     config = load_anvil_config()
     keys = [PrivateKey(secret) for secret in order.worker_secrets]
@@ -178,5 +162,5 @@ def _world(order: Order, rpc: Rpc, pool: Any) -> World:
         genesis_hash=order.genesis_hash,
         requester=Sender(rpc, Account.from_key(config.account(1).key), config.chain_id),
         worker_keys={Address(key.public_key.to_canonical_address()): key for key in keys},
-        poster=LocalSigner(config.account(2)),
+        poster=LocalSigner(config.account(POSTERS[0])),
     )

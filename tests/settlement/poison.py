@@ -46,13 +46,17 @@ class Poison:
 
     async def tick(self, settlement: Settlement, blocks: int = 1) -> None:
         """Steps at heads whose blocks were mined while the flag was up."""
-        rpc: Any = self._world.rpc
-        flag = "0x" + _FLAG.hex()
         for _ in range(blocks):
-            await rpc.request("anvil_setBalance", [flag, "0x1"])
-            await rpc.request("anvil_mine", [1])
-            await rpc.request("anvil_setBalance", [flag, "0x0"])
+            await mine_under_poison(self._world.rpc)
             await settlement.step(await self._world.index())
+
+
+async def mine_under_poison(rpc: Any) -> None:
+    """One block, while the flag is up."""
+    flag = "0x" + _FLAG.hex()
+    await rpc.request("anvil_setBalance", [flag, "0x1"])
+    await rpc.request("anvil_mine", [1])
+    await rpc.request("anvil_setBalance", [flag, "0x0"])
 
 
 def guard(marker: bytes, behind: bytes, step: int) -> str:

@@ -10,11 +10,11 @@ from eth_utils.address import to_canonical_address
 
 from indexer.types import ZERO_HASH, Address
 from inferd.chain.register import register_worker
+from inferd.chain.signers import LocalSigner
 from inferd.chain.transact import Sender
 from inferd.protocol import calls
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import domain_separator, group_digest, sign_digest
-from inferd.settlement.keys import LocalSigner
 from tests.settlement.world import GWEI, World
 
 _POSTER, _OWNER = 3, 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, fields
 
 import pytest
@@ -37,14 +38,18 @@ def account(world: World, index: int) -> Address:
 class Books:
     """The chain's own account of balances and credits, from one moment on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, posters: Sequence[Address] = ()) -> None:
         self.world = world
-        self.own = frozenset({account(world, OWNER), world.poster.address})
+        self.posters = tuple(posters) or (world.poster.address,)
+        self.own = frozenset({account(world, OWNER), *self.posters})
 
     async def open(self) -> Books:
-        self.balance_wei = await self.world.rpc.balance(self.world.poster.address)
-        assert [await self.world.credit(one) for one in self.own] == [0, 0]
+        self.balances_wei = await self.balances()
+        assert {await self.world.credit(one) for one in self.own} == {0}
         return self
+
+    async def balances(self) -> dict[Address, int]:
+        return {one: await self.world.rpc.balance(one) for one in self.posters}
 
     async def report(self, begin_s: int = 0, end_s: int = 2**40) -> Report:
         async with self.world.pool.acquire() as connection:
@@ -60,15 +65,16 @@ class Books:
         """Asserts that the report is the chain's account, and so are its lines."""
         report = await self.report()
         total = report.total
-        spent_wei = self.balance_wei - await self.world.rpc.balance(self.world.poster.address)
-        assert total.gas_wei == spent_wei
+        left_wei = await self.balances()
+        spent_wei = {one: wei - left_wei[one] for one, wei in self.balances_wei.items()}
+        assert total.gas_wei == sum(spent_wei.values())
         flows = {flow.account: flow for flow in report.accounts}
         for own in self.own:
             flow = flows[own]
             fees_wei = flow.poster_fees_wei + flow.worker_fees_wei
             credit_wei = fees_wei + flow.other_credits_wei - flow.withdrawn_wei
             assert credit_wei == await self.world.credit(own)
-        assert flows[self.world.poster.address].gas_wei == spent_wei
+        assert {one: flows[one].gas_wei for one in self.posters} == spent_wei
         assert sum(flow.poster_fees_wei for flow in flows.values()) == total.poster_fees_wei
         assert sum(flow.worker_fees_wei for flow in flows.values()) == total.worker_fees_wei
         lines = await self.lines()
@@ -318,11 +324,11 @@ async def test_spent__of_late(world: World) -> None:
     async with world.pool.acquire() as connection:
         now_s = await load_now_s(connection)
         assert now_s is not None
-        spent_wei, first_s = await load_spent(connection, now_s - 86_400)
+        spent_wei, first_s = await load_spent(connection, now_s - 86_400, world.poster.address)
         assert spent_wei == (await books.report()).total.gas_wei > 0
         assert first_s is not None
         assert now_s - 60 < first_s <= now_s
-        assert await load_spent(connection, now_s + 1) == (0, None)
+        assert await load_spent(connection, now_s + 1, world.poster.address) == (0, None)
 
 
 async def test_the_gauges__are_of_the_last_day(world: World) -> None:

@@ -15,10 +15,20 @@ from inferd.settlement.bidding import (
     bid,
     blocks_until,
     first_bid,
+    noop_fees,
     patience_blocks,
     urgent_tip,
 )
-from inferd.settlement.fees import FeeCaps, Fees, Market
+from inferd.settlement.fees import (
+    KEPT_FOR_WORK,
+    FeeCaps,
+    Fees,
+    Market,
+    first_fees,
+    market_tip,
+    replacement_fees,
+    tip_below,
+)
 
 GWEI = 10**9
 CAPS = FeeCaps(200 * GWEI, 10 * GWEI)
@@ -93,6 +103,66 @@ def test_bid__worth_more_than_the_cap__the_cap_in_the_last_block() -> None:
     most_wei = 50 * GWEI * precious.gas_limit
     offered = bid(Fees(19 * GWEI, 19 * GWEI), legacy, CAPS, precious, most_wei).raised
     assert offered == Fees(50 * GWEI, 50 * GWEI, dynamic=False)
+
+
+tip_caps = st.integers(10, 20 * GWEI).map(lambda tip_wei: FeeCaps(2**200, tip_wei))
+moments = st.lists(st.tuples(st.builds(Market, prices, prices), works), max_size=12)
+
+
+@given(st.builds(Market, prices, prices), moments, tip_caps)
+def test_whatever_was_offered__a_transaction_without_effect_can_take_its_place(
+    market: Market, later: list[tuple[Market, Work]], caps: FeeCaps
+) -> None:
+    """The cap of the tip never leaves a nonce to bytes that nothing replaces."""
+    offered = first_fees(market, caps)
+    assert offered is not None
+    for market, work in later:
+        assert replacement_fees(offered, market, caps) is not None
+        in_the_way = replace(work, worth_wei=0, in_the_way=True, noop_gas=21_000)
+        offer = bid(offered, market, caps, in_the_way)
+        assert offer.noop is not None
+        for chosen in (offer, Bid()):
+            noop = noop_fees(chosen, offered, caps, 21_000)
+            assert offered.priority_fee_wei * 9 <= noop.priority_fee_wei * 8
+            assert offered.max_fee_wei * 9 <= noop.max_fee_wei * 8
+            assert noop.priority_fee_wei <= caps.max_priority_fee_wei
+            assert noop_fees(chosen, offered, caps, 21_000, 1) in (
+                offered,
+                chosen.noop,
+                chosen.raised,
+            )
+        offered = bid(offered, market, caps, work).raised or offered
+
+
+@given(st.lists(st.builds(Market, prices, prices), min_size=6, max_size=6), tip_caps)
+def test_whatever_the_market_asks__the_work_is_raised_often_enough(
+    markets: list[Market], caps: FeeCaps
+) -> None:
+    """Then the cap holds, and the last raise is left to what takes its place."""
+    offered = first_fees(markets[0], caps)
+    work = Work(gas_limit=100_000)
+    for market in markets[1 : KEPT_FOR_WORK + 1]:
+        assert offered is not None
+        offered = bid(offered, market, caps, work).raised
+    assert offered is not None
+    assert offered.priority_fee_wei <= tip_below(caps.max_priority_fee_wei, 1)
+    empty = bid(offered, markets[-1], caps, replace(work, without_effect=True)).raised
+    assert empty is not None
+
+
+def test_a_market_at_the_cap__climbs_by_an_eighth() -> None:
+    """And is never above it, though the market is."""
+    market, work = Market(GWEI, 30 * GWEI), replace(POST, worth_wei=None)
+    offered: Fees | None = Fees(2 * GWEI, market_tip(market, CAPS))
+    tips = []
+    while offered is not None:
+        tips.append(offered.priority_fee_wei)
+        offered = bid(offered, market, CAPS, work).raised
+    assert [round(tip / 10**7) for tip in tips] == [624, 702, 790, 889]
+    stuck = replace(work, worth_wei=0, in_the_way=True)
+    noop = bid(Fees(20 * GWEI, tips[-1]), market, CAPS, stuck).noop
+    assert noop is not None
+    assert tips[-1] < noop.priority_fee_wei <= CAPS.max_priority_fee_wei
 
 
 def test_bid__in_a_spike__waits_where_it_is_in_nobodys_way() -> None:

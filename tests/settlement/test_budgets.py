@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from indexer.types import HOUR_S, Address, Hash32
 from inferd.node.spending import load_budgets
 from inferd.settlement.engine import Settlement
-from inferd.settlement.purse import HOUR_S, spent_on_work_wei
-from inferd.settlement.settings import PausedReason
+from inferd.settlement.fees import Fees
+from inferd.settlement.purse import Purse, spent_on_work_wei
+from inferd.settlement.records import Attempt, Intent
+from inferd.settlement.settings import PausedReason, SettlementSettings
+from inferd.settlement.state import AttemptState, IntentState
 from tests.settlement.scripted import ScriptedRpc, answer
 from tests.settlement.world import ETHER, GWEI, World
 
@@ -53,6 +57,20 @@ async def test_a_budget_of_an_hour_holds_for_replacements(world: World) -> None:
     await _blocks(world, settlement, 4, GWEI)
     assert await world.fulfilled_events() == {request_id: 1}
     assert 0 < await _committed_wei(world) < budget_wei
+
+
+async def test_replacements_of_one_step_share_the_budget(world: World) -> None:
+    ids = await world.submit(2, fee_wei=ETHER, batchable=False)
+    await world.compute(ids)
+    await world.settlement().step(await world.index())
+    most_wei = await _newest_offer_wei(world)
+    settlement = world.settlement(cap_wei_per_hour=20 * most_wei)
+    for _ in range(4):
+        await _blocks(world, settlement, 1, 20 * GWEI)  # raised, each offers a dozen times as much
+        assert await _committed_wei(world) <= 20 * most_wei
+    assert len(await world.attempts()) > 2
+    await _blocks(world, settlement, 5, GWEI)
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
 
 
 async def test_nothing_is_sent_beyond_the_budget_of_a_day_until_the_day_is_over(
@@ -168,3 +186,19 @@ async def _block_after_s(world: World, seconds: int) -> Any:
     assert head is not None
     await world.rpc.request("evm_setNextBlockTimestamp", [head.timestamp_s + seconds])
     return await world.mine()
+
+
+def test_a_replacement_has_the_room_of_what_it_replaces() -> None:
+    signed = Attempt(Hash32(b"h"), 0, Fees(20, 1), 100, b"raw", AttemptState.BROADCAST, None, 7)
+    intent = Intent(
+        1, "post", IntentState.BROADCAST, Address(b""), b"", 100, items=(), attempts=(signed,)
+    )
+    purse = Purse(SettlementSettings(poster_bps=1), work_left_wei=500, refunds_left_wei=30)
+    assert purse.most_wei("post") == 500
+    assert purse.most_wei("post", intent) == 500 + 20 * 100 + 7
+    assert purse.most_wei("refund", intent) == 30 + 20 * 100 + 7
+    purse.take("post", 600)
+    assert purse.most_wei("post") == 0
+    assert purse.most_wei("post", intent) == 1907
+    purse.settings = SettlementSettings(poster_bps=1, max_transaction_wei=1_000)
+    assert purse.most_wei("post", intent) == 1_000

@@ -1,7 +1,12 @@
 """Reorganisations of depth 1 to 32 over posted results: before and after they are confirmed, with
-the new branch empty, or with a rival's post of the same requests on it."""
+the new branch empty, or with a rival's post of the same requests on it.
+
+HYPOTHESIS_PROFILE=deep takes every depth.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -11,7 +16,8 @@ from tests.settlement.rival import Rival
 from tests.settlement.test_accounts_equal_the_chain import FEE, Books
 from tests.settlement.world import World
 
-_DEPTHS = (1, 2, 3, 5, 8, 13, 21, 32)
+_DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+_DEPTHS = range(1, 33) if _DEEP else (1, 2, 3, 5, 8, 13, 21, 32)
 _RESULTS = 3
 _PATIENCE_BLOCKS = 12
 _ALREADY = "skipped:already_settled"

@@ -8,10 +8,10 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Connection
 from indexer.types import Address
+from inferd.chain.signers import LocalSigner
 from inferd.protocol import calls
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.settings import PausedReason, SettlementSettings
 from tests.settlement.scripted import ScriptedRpc, no_answer
 from tests.settlement.world import ETHER, GWEI, POSTER_BPS, World
@@ -212,7 +212,7 @@ async def test_a_replaced_writer_signs_nothing(world: World) -> None:
         rpc=world.rpc,
         db=world.pool,
         contracts=world.contracts,
-        signer=world.poster,
+        signers=[world.poster],
         sign_group=world.sign_group,
         settings=SettlementSettings(poster_bps=POSTER_BPS, guard_s=1e9),
         fence=fence,

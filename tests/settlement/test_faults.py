@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from inferd.settlement.settings import PausedReason
+from inferd.settlement.state import LIVE_SQL
 from tests.settlement.scripted import ScriptedRpc, answer, answer_lost, error, no_answer
 from tests.settlement.world import ETHER, GWEI, World
 
@@ -302,3 +303,38 @@ async def test_nonce_that_a_reorg_took_from_a_foreign_transaction_is_filled(worl
     assert post["state"] == "confirmed"
     assert await world.posted() == 2
     assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def test_a_nonce_that_was_spent_above_the_head_is_no_gap(world: World) -> None:
+    request_id = await _one_ready(world)
+    head = await world.index()
+    await world.poster_transfer(0)
+    await world.rpc.request("anvil_mine", [1])  # and not indexed yet
+    settlement = world.settlement()
+    for _ in range(3):
+        await settlement.step(head)
+    (attempt,) = await world.attempts()
+    assert attempt["nonce"] == 1
+    await world.tick(settlement, 3)
+    assert len(await world.intents()) == 1
+    assert await world.posted() == 2
+    assert await world.fulfilled_events() == {request_id: 1}
+
+
+async def test_the_last_nonce_is_filled_though_no_other_follows(world: World) -> None:
+    """It was lost to a foreign transaction, its result is settled, and a reorganisation gives the
+    nonce back: the next post would wait for it."""
+    request_id = await _one_ready(world)
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    await world.rpc.request("anvil_dropAllTransactions", [])
+    await world.post_by_a_stranger(request_id)
+    before = await world.index()
+    await world.poster_transfer(0)
+    await world.tick(settlement, 4)
+    assert [intent["outcome"] for intent in await world.intents()] == ["nonce_taken"]
+    await world.reorg((await world.index()).number - before.number)
+    assert await world.posted() == 0
+    await world.tick(settlement, 8)
+    assert await world.posted() == 1
+    assert not await world.pool.fetchval(f"SELECT count(*) FROM node.tx_intent WHERE {LIVE_SQL}")

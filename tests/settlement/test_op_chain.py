@@ -23,7 +23,7 @@ from scheduler.gas import next_base_fee
 from tests.faults.odd_chains import OpChain
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
-from tests.settlement.scripted import Real, ScriptedRpc
+from tests.settlement.scripted import Real, ScriptedRpc, error
 from tests.settlement.stand_ins import hexed, put, set_up
 from tests.settlement.world import ETHER, GWEI, World, build_world
 
@@ -84,6 +84,31 @@ async def test_accounts_are_those_of_the_receipt_and_the_oracle(
     assert await world.fulfilled_events() == {request_id: 1}
 
 
+async def test_what_a_reorganisation_takes_was_not_paid_and_is_kept_for_again(
+    world: World, prices: Prices
+) -> None:
+    await prices.set(30, scalar=123_457)
+    await _one_ready(world)
+    settlement = world.settlement(confirmations=8)
+    await settlement.step(await world.index())
+    (sent,) = await world.attempts()
+    await world.tick(settlement)
+    (mined,) = await world.attempts()
+    assert 0 < mined["data_fee_wei"] < sent["data_fee_wei"]
+    # The first branch without it; the next ones have it again, when the fee is another.
+    await settlement.step(await world.reorg(1))
+    (unmined,) = await world.attempts()
+    assert (unmined["state"], unmined["gas_used"]) == ("broadcast", None)
+    assert unmined["data_fee_wei"] == sent["data_fee_wei"]
+    await prices.set(60, scalar=123_457)
+    await world.tick(settlement, 3)
+    (attempt,) = await world.attempts()
+    receipt = await world.rpc.receipt(attempt["hash"])
+    assert receipt is not None
+    operator_wei = receipt.gas_used * 123_457 // 10**6
+    assert attempt["data_fee_wei"] == receipt.l1_fee_wei + operator_wei
+
+
 async def test_an_endpoint_that_forgot_the_state_of_its_block_holds_up_nothing(
     world: World, prices: Prices
 ) -> None:
@@ -141,7 +166,7 @@ async def test_the_bytes_of_calls_to_come_count_in_what_the_balance_has_to_pay(
     assert (await world.statuses())[request_id] == "fulfilled"
     settlement.status.callbacks_owed = 1
     head = await world.mine()  # an empty one, as the next base fee is told by it
-    assert await waiting_wei(settlement, head, len(asked["input"])) == 0
+    assert await waiting_wei(settlement, head, content_bytes) == 0
 
 
 async def test_what_earns_its_gas_and_not_its_bytes_waits(world: World, prices: Prices) -> None:
@@ -180,7 +205,37 @@ async def test_the_price_of_gas_that_is_offered_leaves_what_the_bytes_take(
     assert attempt["max_fee_wei"] <= inputs["break_even_wei"]
 
 
-async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Prices) -> None:
+async def test_a_replacement_leaves_what_the_bytes_take_now(world: World, prices: Prices) -> None:
+    """The fee for bytes of the day it was planned says nothing when it is replaced."""
+    await prices.set(1)
+    await _one_ready(world)
+    settlement = world.settlement(max_fee_per_gas_wei=10**12)
+    await settlement.step(await world.index())
+    (intent,), (first,) = await world.intents(), await world.attempts()
+    planned_wei = intent["inputs"]["break_even_wei"]
+    price = await Rollup(world.rpc, 31337).data_price(await world.index())
+    dear = REVENUE_WEI * 9 // 10 // price.of(len(intent["calldata"]), 0)
+
+    async def offered_at(l1_gwei: int) -> int:
+        """The most that is offered after some blocks in which it is not mined."""
+        await world.rpc.request("anvil_dropAllTransactions", [])
+        await prices.set(l1_gwei)
+        await world.rpc.request("evm_increaseTime", [12])
+        for _ in range(6):
+            await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(planned_wei // 2)])
+            await world.tick(settlement)
+        return max(int(one["max_fee_wei"]) for one in await world.attempts())
+
+    # The price of gas is below what it could be at first, and above what nine tenths less leave.
+    assert await offered_at(dear) == first["max_fee_wei"] < planned_wei // 3
+    # Cheap again, it is worth what it was: nothing of the dear hour is left over.
+    assert planned_wei // 2 < await offered_at(1) <= planned_wei
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["new", "planned already"])
+async def test_the_balance_has_to_pay_for_the_bytes_too(
+    world: World, prices: Prices, planned: bool
+) -> None:
     await prices.set(8_000)
     request_id = await _one_ready(world)
     head = await world.index()
@@ -193,6 +248,11 @@ async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Pr
     await world.pool.execute("DELETE FROM node.tx_attempt")
     await world.pool.execute("DELETE FROM node.tx_intent")
     await world.rpc.request("anvil_dropAllTransactions", [])
+    if planned:
+        rpc = ScriptedRpc(world.rpc)
+        rpc.then("nonce", error("not now"))
+        await world.settlement(rpc).step(head)
+        assert [intent["state"] for intent in await world.intents()] == ["planned"]
     await world.set_balance(int(attempt["max_fee_wei"]) * attempt["gas_limit"] + kept_wei - 1)
     settlement = world.settlement()
     await settlement.step(head)
@@ -201,6 +261,18 @@ async def test_the_balance_has_to_pay_for_the_bytes_too(world: World, prices: Pr
     await world.set_balance(ETHER)
     await world.tick(settlement, 4)
     assert (await world.statuses())[request_id] == "fulfilled"
+
+
+async def test_a_replacement_keeps_as_much_for_its_bytes(world: World, prices: Prices) -> None:
+    await prices.set(8)
+    await _one_ready(world)
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    while len(await world.attempts()) < 2:
+        await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(5 * GWEI)])
+        await world.tick(settlement)
+    first, second = await world.attempts()
+    assert second["data_fee_wei"] >= first["data_fee_wei"] > 0
 
 
 async def test_admission_sees_the_fee_as_gas(world: World, prices: Prices) -> None:

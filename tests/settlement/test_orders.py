@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from indexer.rpc import RpcError
+from indexer.types import Wei
+from inferd.chain.signers import LocalSigner
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.orders import Order, answer_of, give
 from inferd.settlement.overview import load_overview
 from tests.settlement.poison import Poison
@@ -71,10 +74,15 @@ async def test_a_retried_item_has_as_many_tries_as_before(world: World) -> None:
     assert await world.items() == {ids[0]: ["retried", "retried", "reverted", "abandoned"]}
 
 
-async def test_a_stuck_intent_is_ended_by_nothing_at_its_nonce(world: World) -> None:
+@pytest.mark.parametrize("tip_cap_wei", [10 * GWEI, GWEI])
+async def test_a_stuck_intent_is_ended_by_nothing_at_its_nonce(
+    world: World, tip_cap_wei: int
+) -> None:
+    """Also where the market's tip is the cap of tips: pools want an eighth more."""
     (request_id,) = await _ready(world)
     rpc = ScriptedRpc(world.rpc)
-    settlement = world.settlement(rpc)
+    rpc.always("max_priority_fee", answer(Wei(GWEI)))
+    settlement = world.settlement(rpc, max_priority_fee_wei=tip_cap_wei)
     await settlement.step(await world.index())
     await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(50 * GWEI)])
     await world.tick(settlement)  # priced out
@@ -84,6 +92,9 @@ async def test_a_stuck_intent_is_ended_by_nothing_at_its_nonce(world: World) -> 
     async with world.pool.acquire() as connection:
         (line,) = (await load_overview(connection, 5)).live
     assert line.cancel_asked
+    of_work, of_nothing = await world.attempts()
+    for field in ("max_fee_wei", "priority_fee_wei"):
+        assert 8 * of_nothing[field] >= 9 * of_work[field]
     for _ in range(6):
         await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(GWEI)])
         await world.tick(settlement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from itertools import permutations
@@ -15,9 +16,9 @@ from eth_utils.crypto import keccak
 from indexer.database import Pool
 from indexer.rpc import Receipt
 from indexer.types import Address, Hash32, Wei
+from inferd.chain.signers import SignedTx
 from inferd.protocol.request import Commitment
 from inferd.settlement.fees import Fees
-from inferd.settlement.keys import SignedTx
 from inferd.settlement.outbox import AlreadyLive, NonceHeld, NotPlanned, Outbox
 from inferd.settlement.records import Draft, Intent, Item
 from inferd.settlement.state import (
@@ -33,7 +34,7 @@ FEES = Fees(20, 2)
 
 
 def item(number: int) -> Item:
-    return Item(number, Commitment(bytes([number]) * 20), Address(b"\x03" * 20))
+    return Item(number, Commitment(bytes([number % 251]) * 20), Address(b"\x03" * 20))
 
 
 def draft(*numbers: int, calldata: bytes | None = None) -> Draft:
@@ -92,6 +93,28 @@ async def test_a_request_is_in_one_live_intent_at_most(outbox: Outbox) -> None:
     assert sorted(i.request_id for intent in live for i in intent.items) == [1, 2, 3]
 
 
+async def test_keys_that_plan_at_once_never_share_a_request(pool: Pool) -> None:
+    """Whatever they plan, in whatever order: each request is in one live intent, and who came too
+    late is told so, and nothing else."""
+    draw = random.Random(7)
+    senders = [Address(bytes([number]) * 20) for number in range(1, 5)]
+    outboxes = [Outbox(pool, chain_id=31337, sender=sender) for sender in senders]
+    for step in range(12):
+        wanted = [draw.sample(range(100 * step, 100 * step + 100), 60) for _ in outboxes]
+        drafts = [
+            draft(*numbers, calldata=b"%d %d" % (step, place))
+            for place, numbers in enumerate(wanted)
+        ]
+        done = await asyncio.gather(
+            *(outbox.plan(one) for outbox, one in zip(outboxes, drafts, strict=True)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(one, int | AlreadyLive) for one in done), done
+        assert sum(isinstance(one, int) for one in done) == 1  # two times 60 of 100 overlap
+        live = [i.request_id for o in outboxes for intent in await o.live() for i in intent.items]
+        assert len(live) == len(set(live)) == 60 * (step + 1)
+
+
 async def test_the_same_effect_is_live_once(outbox: Outbox) -> None:
     await outbox.plan(draft(1, calldata=b"same"))
     with pytest.raises(AlreadyLive):
@@ -128,16 +151,22 @@ async def test_a_leaf_stays_with_its_decision_and_knows_its_encoding(
     assert [tuple(row) for row in again] == [tuple(row) for row in stored]
 
 
-async def test_a_decision_is_anchored_once(outbox: Outbox, pool: Pool) -> None:
+async def a_decision(pool: Pool) -> int:
+    """One without a leaf."""
     round_id = await pool.fetchval(
         "INSERT INTO node.round (block_number, block_hash, base_fee_wei, policy, pending, assigned,"
         " kept, refused, duration_us) VALUES (1, '', 1, 'p', 0, 0, 0, 0, 0) RETURNING id"
     )
-    decision_id = await pool.fetchval(
+    decision_id: int = await pool.fetchval(
         "INSERT INTO node.decision (round_id, request_id, commitment, kind, reason)"
         " VALUES ($1, 1, '', 'assign', 'assigned') RETURNING id",
         round_id,
     )
+    return decision_id
+
+
+async def test_a_decision_is_anchored_once(outbox: Outbox, pool: Pool) -> None:
+    decision_id = await a_decision(pool)
     first = dataclasses.replace(draft(1), decisions=((decision_id, LEAF),))
     intent_id = await outbox.plan(first)
     with pytest.raises(AlreadyLive):
@@ -295,3 +324,98 @@ async def test_an_answer_that_was_lost_makes_it_unknown_until_a_pool_has_it(
     await outbox.mark_unanswered(intent_id, sent.hash, "no answer: timeout")
     intent = await outbox.load(intent_id)
     assert (intent.state, intent.attempts[0].state) == ("broadcast", "broadcast")
+
+
+async def test_what_a_pool_lost_is_replaced_by_what_it_takes(outbox: Outbox) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature_of("old"), gas_limit=100)
+    (old,) = (await outbox.load(intent_id)).attempts
+    await outbox.mark_sent(intent_id, old.hash)
+    await outbox.mark_dropped(old.hash)
+    dearer = await signature_of("new")(0)
+    await outbox.add_replacement(intent_id, 0, dearer, Fees(40, 4), 100)
+    await outbox.mark_sent(intent_id, dearer.hash)
+    states = {one.hash: one.state for one in (await outbox.load(intent_id)).attempts}
+    assert states == {old.hash: AttemptState.REPLACED, dearer.hash: AttemptState.BROADCAST}
+
+
+async def test_what_had_lost_its_nonce_is_on_its_way_again_once_it_is_opened(
+    outbox: Outbox,
+) -> None:
+    intent_id = await outbox.plan(draft(1))
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    intent = await outbox.load(intent_id)
+    await outbox.close(intent, IntentState.CANCELLED, "nonce_taken", {}, max_failures=3)
+    assert (await outbox.load(intent_id)).attempts[0].state is AttemptState.DROPPED
+    assert await outbox.reopen(intent_id)
+    reopened = await outbox.load(intent_id)
+    assert (reopened.state, reopened.attempts[0].state) == ("broadcast", "broadcast")
+
+
+async def test_a_filled_hole_leaves_later_nonces_reserved(outbox: Outbox) -> None:
+    later = await outbox.plan(draft(1))
+    await outbox.sign_first(later, 5, FEES, signature, gas_limit=100)
+    filler = await outbox.plan(draft(2))
+    await outbox.sign_first(filler, 0, FEES, signature, gas_limit=100, hole=2)
+    assert [(await outbox.load(one)).nonce for one in (later, filler)] == [5, 2]
+    assert await outbox.next_nonce() == 6
+
+
+@pytest.mark.parametrize("end", [IntentState.CONFIRMED, IntentState.FAILED, IntentState.CANCELLED])
+async def test_decisions_of_a_post_that_was_none_are_free_for_the_next(
+    outbox: Outbox, pool: Pool, end: IntentState
+) -> None:
+    decision = await a_decision(pool)
+    anchored = dataclasses.replace(draft(1), decisions=((decision, LEAF),))
+    intent_id = await outbox.plan(anchored)
+    await outbox.sign_first(intent_id, 0, FEES, signature, gas_limit=100)
+    intent = await outbox.load(intent_id)
+    if end is not IntentState.CANCELLED:
+        await outbox.mark_mined(intent_id, receipt_of(intent), 0)
+    await outbox.close(intent, end, "any", {}, max_failures=3)
+    kept = await pool.fetchval("SELECT intent_id FROM node.decision WHERE id = $1", decision)
+    assert kept == (intent_id if end is IntentState.CONFIRMED else None)
+
+
+class Displaced(Exception):
+    """Another process leads."""
+
+
+async def test_who_was_displaced_writes_nothing(outbox: Outbox, pool: Pool) -> None:
+    planned = await outbox.plan(draft(1))
+    signed_id = await outbox.plan(draft(2))
+    await outbox.sign_first(signed_id, 0, FEES, signature, gas_limit=100)
+    intent = await outbox.load(signed_id)
+    tx_hash = intent.attempts[0].hash
+
+    async def refuses(connection: object) -> None:
+        raise Displaced
+
+    late = Outbox(pool, chain_id=31337, sender=SENDER, fence=refuses)
+    writes = (
+        late.plan(draft(3)),
+        late.sign_first(planned, 0, FEES, signature, gas_limit=100),
+        late.add_replacement(signed_id, 0, await signature(7), FEES, 100),
+        late.mark_sent(signed_id, tx_hash),
+        late.mark_refused(tx_hash, "no"),
+        late.mark_unanswered(signed_id, tx_hash, "no"),
+        late.mark_found(signed_id, tx_hash),
+        late.mark_dropped(tx_hash),
+        late.mark_unknown(signed_id),
+        late.mark_mined(signed_id, receipt_of(intent), 0),
+        late.mark_unmined(signed_id),
+        late.close(intent, IntentState.CANCELLED, "any", {}, max_failures=3),
+        late.reopen(signed_id),
+        late.finalise([signed_id]),
+    )
+    before = await written(pool)
+    for write in writes:
+        with pytest.raises(Displaced):
+            await write
+    assert await written(pool) == before
+
+
+async def written(pool: Pool) -> list[tuple[object, ...]]:
+    tables = ("tx_intent", "tx_attempt", "tx_item", "sender")
+    rows = [await pool.fetch(f"SELECT * FROM node.{table} ORDER BY 1, 2") for table in tables]
+    return [tuple(row.values()) for table in rows for row in table]

@@ -6,9 +6,9 @@ import pytest
 
 from indexer.rpc import RpcError
 from indexer.types import ZERO_HASH
+from inferd.chain.signers import LocalSigner
 from inferd.protocol import calls
 from inferd.protocol.result import ResultItem, pack_items
-from inferd.settlement.keys import LocalSigner
 from tests.settlement.scripted import ScriptedRpc
 from tests.settlement.world import GWEI, World
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferd.node.settings import PostingSettings
+from inferd.node.posting_settings import PostingSettings
 from inferd.protocol import calls
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from indexer.rpc import RpcError
+from inferd.chain.signers import LocalSigner
 from inferd.chain.transact import TransactionRefused
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner
 from inferd.settlement.orders import Order, give
 from inferd.settlement.state import LIVE_SQL
 from tests.settlement.scripted import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from indexer.rpc import RpcError
 from inferd.settlement.settings import PausedReason
-from tests.settlement.scripted import Script, ScriptedRpc, error
+from tests.settlement.scripted import Script, ScriptedRpc, error, no_answer
 from tests.settlement.world import GWEI, World
 
 CAP_WEI = 1_300_000_000  # less than twice the base fee: a first attempt offers all of it
@@ -220,5 +220,34 @@ async def test_a_pool_that_takes_no_more_is_waited_for_and_nothing_is_given_up(
     assert settlement.status.paused_reason is PausedReason.TRANSACTION_REFUSED
     rpc.always("send_raw_transaction", None)
     await world.tick(settlement, 4)
+    assert len(await world.attempts()) == 1
+    assert await world.items() == {request_id: ["settled"]}
+
+
+async def test_signed_and_wanted_in_part_is_sent(world: World) -> None:
+    """Another settled one of two before any endpoint had ours: the rest is worth the nonce."""
+    ids = await world.submit(2)
+    await world.compute(ids)
+    rpc = ScriptedRpc(world.rpc)
+    rpc.then("send_raw_transaction", no_answer)
+    settlement = world.settlement(rpc)
+    await settlement.step(await world.index())
+    await world.post_by_a_stranger(ids[0])
+    await settlement.step(await world.index())
+    await world.tick(settlement, 3)
+    assert len(await world.attempts()) == 1
+    assert await world.items() == {ids[0]: ["skipped:already_settled"], ids[1]: ["settled"]}
+
+
+async def test_refusals_before_it_was_taken_count_no_more(world: World) -> None:
+    request_id = await _one_ready(world)
+    rpc = ScriptedRpc(world.rpc)
+    settlement = world.settlement(rpc, max_refused_blocks=2)
+    for _ in range(2):
+        rpc.then("send_raw_transaction", error(OVER_FEE_CAP))
+        await world.rpc.request("anvil_dropAllTransactions", [])
+        await settlement.step(await world.mine())
+        await settlement.step(await world.mine())  # now it is taken
+    await world.tick(settlement, 3)
     assert len(await world.attempts()) == 1
     assert await world.items() == {request_id: ["settled"]}

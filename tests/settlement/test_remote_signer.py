@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.types import Address
+from inferd.chain.encoding import signed, v_of
 from inferd.chain.keys import BadKey
-from inferd.settlement.encoding import signed, v_of
-from inferd.settlement.keys import LocalSigner, SignerTrouble
-from inferd.settlement.remote_signer import RemoteSigner
-from inferd.settlement.signed_answer import NotWhatWasAsked, checked, raw_of
+from inferd.chain.remote_signer import RemoteSigner
+from inferd.chain.signed_answer import NotWhatWasAsked, checked, raw_of
+from inferd.chain.signers import LocalSigner, SignerTrouble
 from tests.settlement.signer_server import Lie, SignerServer, signer_server
 
 ACCOUNT = Account.from_key(b"\x42" * 32)
@@ -318,3 +318,14 @@ def test_bytes_are_those_of_another_encoder(
     parity = made.v if dynamic else made.v - v_of(asked, 0)
     assert signed(asked, parity, made.r, made.s) == bytes(made.raw_transaction)
     assert checked(bytes(made.raw_transaction), asked, ADDRESS).hash == bytes(made.hash)
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_what_creates_a_contract_has_no_receiver(code: bytes, dynamic: bool) -> None:
+    asked = (ASKED if dynamic else ASKED_LEGACY) | {"data": code}
+    called = bytes(ACCOUNT.sign_transaction(asked).raw_transaction)
+    del asked["to"]
+    made = ACCOUNT.sign_transaction(asked)
+    assert checked(bytes(made.raw_transaction), asked, ADDRESS).hash == bytes(made.hash)
+    with pytest.raises(NotWhatWasAsked, match="its to is another"):
+        checked(called, asked, ADDRESS)

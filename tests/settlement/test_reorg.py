@@ -39,6 +39,10 @@ async def test_reorg_over_a_post(world: World, blocks_after: int, state_before: 
     assert await world.posted() == 1
     assert [i["state"] for i in await world.intents()] == ["confirmed"]
     assert await world.items() == {one: ["settled"] for one in ids}
+    # Whatever was closed, opened and closed again: it counts as often as the chain has it.
+    status = settlement.status
+    assert (status.confirmed_transactions, status.items_by_outcome) == (1, {"settled": 2})
+    assert status.gas_spent_wei == after["gas_used"] * after["effective_gas_price_wei"]
 
 
 async def test_later_work_goes_on_behind_a_transaction_that_came_back(world: World) -> None:

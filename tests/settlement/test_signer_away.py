@@ -9,8 +9,8 @@ import pytest
 from eth_utils.address import to_canonical_address
 
 from indexer.types import Address
+from inferd.chain.remote_signer import RemoteSigner
 from inferd.settlement.engine import Settlement
-from inferd.settlement.remote_signer import RemoteSigner
 from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import ScriptedRpc
 from tests.settlement.signer_server import SignerServer, signer_server

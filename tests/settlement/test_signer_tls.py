@@ -11,8 +11,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from inferd.chain.keys import BadKey, KeySource, signer_tls
-from inferd.node.poster import opened_poster
-from inferd.settlement.keys import SignerTrouble
+from inferd.chain.signers import SignerTrouble, opened_signer
 from tests.settlement.certificates import Certificates, make_certificates
 from tests.settlement.signer_server import SignerServer, signer_server
 from tests.settlement.test_remote_signer import ACCOUNT, ASKED
@@ -45,7 +44,7 @@ async def test_signs_for_who_shows_the_certificate(
         signer_certificate_key=files.client_key,
         signer_ca=files.ca,
     )
-    async with opened_poster(known, 31337) as signer:
+    async with opened_signer(known, 31337, use="poster") as signer:
         assert (await signer.sign(ASKED)).raw == bytes(
             ACCOUNT.sign_transaction(ASKED | {"type": 2}).raw_transaction
         )
@@ -53,7 +52,7 @@ async def test_signs_for_who_shows_the_certificate(
 
 
 async def test_signs_for_nobody_else(server: SignerServer, files: Certificates) -> None:
-    async with opened_poster(source(server, signer_ca=files.ca), 31337) as signer:
+    async with opened_signer(source(server, signer_ca=files.ca), 31337, use="poster") as signer:
         with pytest.raises(SignerTrouble):
             await signer.sign(ASKED)
     assert server.asked == []
@@ -63,7 +62,7 @@ async def test_a_signer_that_nobody_vouches_for_is_not_asked(
     server: SignerServer, files: Certificates
 ) -> None:
     shown = source(server, signer_certificate=files.client, signer_certificate_key=files.client_key)
-    async with opened_poster(shown, 31337) as signer:
+    async with opened_signer(shown, 31337, use="poster") as signer:
         with pytest.raises(SignerTrouble, match="its certificate is not trusted"):
             await signer.sign(ASKED)
     assert server.asked == []

@@ -10,12 +10,14 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any
 
 _WATCHED = "inferd.settlement."
 _TOP = frozenset({"Settlement.step", "Settlement._step"})
+_EFFECTS = frozenset({"rpc.send_raw_transaction"})
 _TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+((?:node|chain)\.\w+)", re.IGNORECASE)
 
 
@@ -24,21 +26,35 @@ class Watch:
 
     def __init__(self, die_at: str | None = None) -> None:
         self.points: dict[str, None] = {}
-        """In the order in which they were first passed."""
+        """In the order in which they were passed. What leaves something behind is one each time,
+        all else the first time only."""
         self.awaits = 0
         self.unwatched: set[str] = set()
         """Functions that waited while nothing watched was under way."""
         self._die_at = die_at
         self._under_way = 0
+        self._times: Counter[str] = Counter()
 
-    async def around(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """A call that leaves the process: it can end before it, and after its effect."""
+    async def around(
+        self, what: str, call: Callable[[], Awaitable[Any]], *, effect: bool = False
+    ) -> Any:
+        """A call that leaves the process: it can end before it, and after its effect.
+
+        After one that leaves all as it was, it would be as before it.
+        """
         name = f"{what} in {_way_here()}"
         self.awaits += 1
         self._pass(f"before {name}")
         answer = await self.through(call)
-        self._pass(f"after {name}")
+        if effect:
+            point = f"after {name}"
+            self._times[point] += 1
+            self._pass(point if self._times[point] == 1 else f"{point}, {self._times[point]}")
         return answer
+
+    def at(self, point: str) -> None:
+        """Between two calls."""
+        self._pass(point)
 
     async def through(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """A call without an effect of its own: to end there is to end at its neighbours."""
@@ -120,7 +136,9 @@ class WatchedCalls:
 
         async def call(*args: Any, **named: Any) -> Any:
             what = f"{self._kind}.{args[0] if name == 'request' else name}"
-            return await self._watch.around(what, lambda: real(*args, **named))
+            return await self._watch.around(
+                what, lambda: real(*args, **named), effect=what in _EFFECTS
+            )
 
         return call
 
@@ -159,7 +177,10 @@ class _Connection:
 
         async def call(statement: str, *args: Any, **named: Any) -> Any:
             what = _verb_and_table(statement)
-            return await self._watch.around(what, lambda: real(statement, *args, **named))
+            effect = not (what.startswith("SELECT") or self._real.is_in_transaction())
+            return await self._watch.around(
+                what, lambda: real(statement, *args, **named), effect=effect
+            )
 
         return call
 
@@ -173,7 +194,9 @@ class _Transaction:
 
     async def __aexit__(self, *error: Any) -> Any:
         what = "COMMIT" if error[0] is None else "ROLLBACK"
-        return await self._watch.around(what, lambda: self._real.__aexit__(*error))
+        return await self._watch.around(
+            what, lambda: self._real.__aexit__(*error), effect=error[0] is None
+        )
 
 
 def _verb_and_table(statement: str) -> str:

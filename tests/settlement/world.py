@@ -24,6 +24,7 @@ from inferd.chain.delivery import CallbackFailure, deliver
 from inferd.chain.deploy import DeploymentTerms, deploy
 from inferd.chain.register import register_worker
 from inferd.chain.requester import submit_many
+from inferd.chain.signers import LocalSigner, TransactionSigner
 from inferd.chain.transact import Sender
 from inferd.protocol.artifacts import load
 from inferd.protocol.calls import codec, decode_view, post, submit, view, withdraw
@@ -36,7 +37,7 @@ from inferd.protocol.typed_data import (
     sign_digest,
 )
 from inferd.settlement.engine import Settlement
-from inferd.settlement.keys import LocalSigner, TransactionSigner
+from inferd.settlement.key_queue import Claim
 from inferd.settlement.settings import SettlementSettings
 
 GWEI = 10**9
@@ -72,6 +73,8 @@ class World:
         rpc: Any = None,
         pool: Any = None,
         now: Callable[[], float] = time.time,
+        signers: Sequence[TransactionSigner] = (),
+        claim: Claim | None = None,
         **settings: Any,
     ) -> Settlement:
         chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
@@ -79,9 +82,10 @@ class World:
             rpc=rpc or self.rpc,
             db=pool or self.pool,
             contracts=self.contracts,
-            signer=self.poster,
+            signers=signers or [self.poster],
             sign_group=self.sign_group,
             settings=SettlementSettings(**chosen),
+            claim=claim,
             now=now,
         )
 
@@ -276,9 +280,10 @@ class World:
     async def set_balance(self, wei: int) -> None:
         await self.rpc.request("anvil_setBalance", ["0x" + self.poster.address.hex(), hex(wei)])
 
-    async def reorg(self, depth: int) -> BlockRef:
-        """Replaces the newest blocks by as many empty ones; what was in them is gone."""
-        await self.rpc.request("anvil_reorg", [depth, []])
+    async def reorg(self, depth: int, branch: Sequence[Sequence[object]] = ()) -> BlockRef:
+        """Replaces the newest blocks by as many, which are empty but for pairs of raw bytes and the
+        place of a block; what was in them is gone."""
+        await self.rpc.request("anvil_reorg", [depth, list(branch)])
         # As many blocks are a branch of the same length: one more makes it the longer one.
         return await self.mine()
 

@@ -19,6 +19,7 @@ from inferd.workers.job import Completion, Job
 from inferd.workers.leases import Grant, Lease
 from inferd.workers.local import LocalWorker
 from inferd.workers.results import ResultLog, SignatureLog
+from inferd.workers.sealing import Sealing
 from scheduler.model import RequestKey
 
 DOMAIN: Hash32 = domain_separator(31337, Address(b"\x11" * 20))
@@ -36,6 +37,7 @@ class Scripted:
     answer: Callable[[Job], Awaitable[bytes]] = echo
     name: str = MODEL
     prior_ms: float = 100.0
+    max_output_bytes: int = 1_000_000
     calls: list[Job] = field(default_factory=list)
     loaded: bool = True
     load_ms: float = 0.0
@@ -85,6 +87,7 @@ def a_worker(
     seed: int = 1,
     slots: int = 4,
     signatures: SignatureLog | None = None,
+    sealing: Sealing | None = None,
 ) -> LocalWorker:
     log = signatures
     if log is None:
@@ -98,6 +101,7 @@ def a_worker(
         slots=slots,
         memory_mb=1000,
         signatures=log,
+        sealing=sealing,
     )
 
 
@@ -112,6 +116,14 @@ async def lease_for(
     grants = [Grant(RequestKey(job.request_id, job.commitment), worker, attempt, lease_ms)]
     (lease,) = await leases.grant_all(connection, grants)  # type: ignore[arg-type]
     return lease
+
+
+async def expire(connection: Connection | Pool, lease: Lease) -> None:
+    """As a sweep does when its time is up."""
+    await connection.execute(
+        "UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp() WHERE id = $1",
+        lease.id,
+    )
 
 
 async def learn_length(

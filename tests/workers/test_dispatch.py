@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from indexer.database import Connection, Pool, connect, open_pool
 from indexer.schema import chain_migrations, migrate, migrations_in
+from indexer.types import Address
 from inferd.node.postgres import EmbeddedPostgres
 from inferd.workers import leases, service_stats
 from inferd.workers.backends.markov import MarkovBackend
@@ -22,8 +23,8 @@ from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import BadInput, Job, WorkerBusy, WorkerFailed
 from inferd.workers.leases import FailureKind, failure_kind
 from inferd.workers.local import LocalWorker
-from inferd.workers.pool import UnknownWorker, WorkerPool
-from tests.workers.support import Scripted, a_job, a_worker, lease_for, until
+from inferd.workers.pool import WorkerPool
+from tests.workers.support import Scripted, a_job, a_worker, expire, lease_for, until
 
 
 class House:
@@ -177,8 +178,7 @@ async def test_a_late_result_is_dropped_where_another_worker_has_answered(pool: 
     house = House(pool, late, quick)
     lease = await house.serve(a_job(1), late)
     await gate.reached.wait()
-    async with pool.acquire() as connection:
-        await leases.end(connection, [(lease.id, "timeout: x")])
+    await expire(pool, lease)
     await house.serve(a_job(1), quick, attempt=2)
     await until(lambda: house.dispatcher.running == 1)
     gate.opened.set()
@@ -316,10 +316,14 @@ async def test_a_replaced_daemon_writes_nothing_and_says_so(pool: Pool) -> None:
     assert not changes
 
 
-async def test_a_lease_of_a_worker_that_is_not_here_is_refused(house: House) -> None:
-    lease = await lease_for(house.database, a_job(1), b"\x99" * 20)  # type: ignore[arg-type]
-    with pytest.raises(UnknownWorker):
-        house.dispatcher.start(lease, a_job(1))
+async def test_a_lease_of_a_worker_that_has_left_ends_at_no_cost_to_it(house: House) -> None:
+    gone = Address(b"\x99" * 20)
+    lease = await lease_for(house.database, a_job(1), gone)
+    house.dispatcher.start(lease, a_job(1))
+    await until(lambda: house.dispatcher.running == 0)
+    state, failure = await house.end_of(lease)
+    assert (state, failure_kind(failure)) == ("failed", FailureKind.BUSY)
+    assert await house.database.fetchval("SELECT count(*) FROM node.reputation") == 0
 
 
 async def test_many_jobs_over_flaky_workers_are_each_answered_once(pool: Pool) -> None:

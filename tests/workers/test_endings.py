@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,13 +17,13 @@ from indexer.types import Address
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.result import digest_of
 from inferd.protocol.typed_data import CompactSignature
-from inferd.workers import endings, leases, results
+from inferd.workers import endings, leases, reputation, results
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.endings import Ending, Failure, Written
-from inferd.workers.job import Job, SignedResult
+from inferd.workers.job import Job, SignedResult, WorkerFailed
 from inferd.workers.leases import FailureKind
 from inferd.workers.pool import WorkerPool
-from tests.workers.support import MODEL, Scripted, a_job, a_worker, lease_for, until
+from tests.workers.support import MODEL, Scripted, a_job, a_worker, expire, lease_for, until
 from tests.workers.test_stats import on_chain
 
 WORKERS = tuple(Address(bytes([number]) * 20) for number in (1, 2))
@@ -100,7 +102,7 @@ async def _ending(
     lease = await lease_for(connection, job, WORKERS[worker])
     result = a_result(job, WORKERS[worker], compute_ms, tokens)
     if outcome in ("late", "unwanted"):
-        await leases.end(connection, [(lease.id, "timeout: x")])
+        await expire(connection, lease)
     if outcome == "unwanted":
         other = a_result(job, WORKERS[1 - worker], 1, None)
         await results.store(connection, [(other, lease.id, True)])
@@ -135,8 +137,7 @@ async def test_two_of_one_request_are_not_written_together(pool: Pool) -> None:
     dispatcher = Dispatcher(crowd, pool, fence=fence, on_change=lambda _: None)
     job = a_job(1)
     late = await lease_for(pool, job, worker.address)
-    async with pool.acquire() as connection:
-        await leases.end(connection, [(late.id, "timeout: x")])
+    await expire(pool, late)
     # The first is being written while the two others come.
     for of, by in ((a_job(2), worker), (job, other), (job, worker)):
         again = (of, by) == (job, worker)
@@ -251,10 +252,96 @@ async def test_a_sweep_passes_over_a_lease_whose_end_is_being_written(pool: Pool
     overdue = await lease_for(pool, other, WORKERS[0], lease_ms=1)
     await asyncio.sleep(0.01)
     async with pool.acquire() as writer, writer.transaction():
-        assert await leases.lock_active(writer, [lease.id]) == {lease.id}
+        assert (await leases.lock(writer, [lease.id]))[lease.id].state == "active"
         async with pool.acquire() as sweeper:
             await sweeper.execute("SET lock_timeout = '2s'")
             assert [one.id for one in await leases.expire_overdue(sweeper)] == [overdue.id]
         assert await leases.end(writer, [(lease.id, None)]) == {lease.id}
     async with pool.acquire() as sweeper:
         assert await leases.expire_overdue(sweeper) == []
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(ONE, min_size=1, max_size=8), st.booleans(), st.sets(st.integers(1, 8)))
+async def test_written_twice_it_counts_once(
+    connection: Connection,
+    cases: list[tuple[int, int | None, str, int, int | None]],
+    again_one_by_one: bool,
+    expired: set[int],
+) -> None:
+    """As after a commit whose answer was lost, whoever shares the second transaction."""
+    await connection.execute(
+        "TRUNCATE node.lease, node.result, node.service_stat, node.length_stat, chain.request"
+    )
+    given = [await _ending(connection, number, *case) for number, case in enumerate(cases, start=1)]
+    for ending in given:
+        if ending.lease.key.id in expired:
+            await expire(connection, ending.lease)
+    async with connection.transaction():
+        first = await endings.write(connection, given)
+    tables = await _tables(connection)
+    second: list[Written] = []
+    for group in [[one] for one in given] if again_one_by_one else [given]:
+        async with connection.transaction():
+            second += await endings.write(connection, group)
+    assert [replace(one, anew=True) for one in second] == first
+    assert not any(one.anew and (one.stored or one.in_time) for one in second)
+    assert await _tables(connection) == tables
+
+
+async def test_a_result_after_its_own_time_out_is_stored_and_counts_once(
+    connection: Connection,
+) -> None:
+    job = a_job(1)
+    await on_chain(connection, job, REQUESTERS[0])
+    lease = await lease_for(connection, job, WORKERS[0])
+    timeout = Ending(lease, job, Failure(FailureKind.TIMEOUT, "late"), 100.0, AT_S)
+    result = replace(timeout, outcome=a_result(job, WORKERS[0], 7, None))
+    said = []
+    for ending in (timeout, timeout, result, result):
+        async with connection.transaction():
+            written = await endings.write(connection, [ending])
+            await reputation.record(connection, [ending], written)
+        said += written
+    assert said == [
+        Written(stored=False, in_time=True, anew=True),
+        Written(stored=False, in_time=True, anew=False),
+        Written(stored=True, in_time=False, anew=True),
+        Written(stored=True, in_time=False, anew=False),
+    ]
+    (row,) = await reputation.load(connection)
+    assert (row.good, row.late, row.timeouts) == (0, 1, 1)
+    stat = await connection.fetchrow("SELECT completed, failed FROM node.service_stat")
+    assert tuple(stat) == (1, 1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_commit_whose_answer_is_lost_counts_once(pool: Pool, fails: bool) -> None:
+    async def crash(job: Job) -> bytes:
+        raise WorkerFailed("out of memory")
+
+    class Lossy:
+        """The first commit is done, and its answer is lost."""
+
+        def __init__(self) -> None:
+            self.lost = 0
+
+        @asynccontextmanager
+        async def acquire(self) -> AsyncIterator[Connection]:
+            async with pool.acquire() as connection:
+                yield connection
+            if not self.lost:
+                self.lost += 1
+                raise ConnectionResetError
+
+    told: list[str] = []
+    lossy = Lossy()
+    worker = a_worker(pool, Scripted(crash) if fails else Scripted())
+    dispatcher = Dispatcher(WorkerPool([worker]), lossy, fence=None, on_change=told.append)  # type: ignore[arg-type]
+    job = a_job(1)
+    dispatcher.start(await lease_for(pool, job, worker.address), job)
+    await until(lambda: dispatcher.running == 0)
+    assert lossy.lost == 1
+    assert told == ["failed" if fails else "stored"]
+    row = await pool.fetchrow("SELECT completed, failed FROM node.service_stat")
+    assert tuple(row) == ((0, 1) if fails else (1, 0))

@@ -8,11 +8,12 @@ import pytest
 
 from indexer.database import Pool
 from indexer.types import Address
-from inferd.protocol.request import model_id
+from inferd.protocol.request import ModelId, model_id
+from inferd.workers.breaker import Circuit
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import UnknownWorker, WorkerPool
 from inferd.workers.service_stats import Experience, record
-from scheduler.model import WorkerView
+from scheduler.model import WorkerId, WorkerView
 from tests.workers.support import MODEL, Scripted, a_job, a_worker
 
 OWNER = Address(b"\x22" * 20)
@@ -88,19 +89,21 @@ async def test_disabled_or_unstaked_is_not_available(
     assert not (await view(WorkerPool([worker]), pool)).available
 
 
-async def test_an_open_circuit_hides_the_worker_and_half_open_lets_one_try(pool: Pool) -> None:
+async def test_an_open_circuit_hides_the_worker_and_half_open_lets_two_try(pool: Pool) -> None:
     clock = Clock()
     worker = a_worker(pool, Scripted())
     workers = WorkerPool([worker], clock=clock)
     await register(pool, worker)
     for _ in range(5):
-        workers.record(worker.address, success=False)
+        workers.failed(worker.address)
     assert not (await view(workers, pool)).available
     clock.now_s += 60
     probing = await view(workers, pool)
     assert probing.available
-    assert probing.slots == 1
-    workers.record(worker.address, success=True)
+    assert probing.slots == 2
+    workers.answered(worker.address)
+    assert (await view(workers, pool)).slots == 1
+    workers.answered(worker.address)
     assert (await view(workers, pool)).slots == 4
 
 
@@ -109,3 +112,80 @@ async def test_one_key_is_one_worker(pool: Pool) -> None:
         WorkerPool([a_worker(pool, Scripted()), a_worker(pool, Scripted())])
     with pytest.raises(UnknownWorker):
         await WorkerPool([]).sign_group(OWNER, b"")
+
+
+async def test_workers_join_and_leave_while_the_pool_is_in_use(pool: Pool) -> None:
+    embedded, other = a_worker(pool, Scripted(), seed=1), a_worker(pool, Scripted(), seed=2)
+    workers = WorkerPool([embedded])
+    await register(pool, other)
+    workers.join(other, held="no heartbeat yet")
+    async with pool.acquire() as connection:
+        found = {one.id: one for one in await workers.views(connection)}
+    assert not found[WorkerId(other.address)].available, "it is listed, and its requests wait"
+    workers.join(other, held=None)
+    async with pool.acquire() as connection:
+        found = {one.id: one for one in await workers.views(connection)}
+    assert found[WorkerId(other.address)].available
+
+    workers.reserve(other.address)
+    workers.leave(other.address)
+    assert workers.worker(other.address) is other, "what it has in hand is not taken from it"
+    assert workers.standing(other.address).held == "it has left"
+    workers.release(other.address)
+    with pytest.raises(UnknownWorker):
+        workers.worker(other.address)
+    assert workers.workers == (embedded,)
+
+
+async def test_a_busy_worker_rests_and_is_asked_for_less_but_embedded_ones_are_as_they_are(
+    pool: Pool,
+) -> None:
+    clock = Clock()
+    embedded, other = a_worker(pool, Scripted(), seed=1), a_worker(pool, Scripted(), seed=2)
+    workers = WorkerPool([embedded], clock=clock)
+    workers.join(other, held=None)
+    for worker in (embedded, other):
+        await register(pool, worker)
+        workers.reserve(worker.address)
+        workers.busy(worker.address, begun_at_s=clock.now_s, retry_after_s=3.0)
+    assert workers.standing(embedded.address).limit is None
+    assert workers.standing(other.address).limit == 2
+
+    async def slots() -> dict[bytes, int]:
+        async with pool.acquire() as connection:
+            return {one.id: one.slots for one in await workers.views(connection)}
+
+    assert await slots() == {embedded.address: 4, other.address: 1}, "no more than it has"
+    assert workers.circuit(other.address) is Circuit.CLOSED, "it is no failure"
+    clock.now_s += 3.0
+    assert await slots() == {embedded.address: 4, other.address: 2}
+
+
+async def test_a_second_worker_is_one_that_is_free_fit_and_proved(pool: Pool) -> None:
+    first, slow, quick = (
+        a_worker(pool, Scripted(prior_ms=prior_ms), seed=seed)
+        for seed, prior_ms in ((1, 100.0), (2, 400.0), (3, 200.0))
+    )
+    workers = WorkerPool([first, slow, quick])
+    for worker in (first, slow, quick):
+        await register(pool, worker)
+    model = ModelId(model_id(MODEL))
+    assert workers.second(first.address, model, 64, proved=0.0) is None, "no round has seen them"
+    async with pool.acquire() as connection:
+        await workers.views(connection)
+    found = workers.second(first.address, model, 64, proved=0.0)
+    assert found is not None
+    assert found[0] == quick.address
+    assert found[1] == pytest.approx(2.0)
+    assert workers.second(first.address, model, 64, proved=0.999) is None, "strangers both"
+    async with pool.acquire() as connection:
+        await workers.views(connection, [OWNER])
+    assert workers.second(first.address, model, 64, proved=0.999) is not None, "ours are trusted"
+    for _ in range(4):
+        workers.reserve(quick.address)
+    found = workers.second(first.address, model, 64, proved=0.0)
+    assert found is not None
+    assert found[0] == slow.address
+    for _ in range(5):
+        workers.failed(slow.address)
+    assert workers.second(first.address, model, 64, proved=0.0) is None

@@ -135,7 +135,7 @@ async def test_embeddings_are_the_same_after_they_were_unloaded() -> None:
 async def test_a_worker_whose_model_rests_is_hired_so(after_s: float) -> None:
     one = {"name": "a", "backend": "markov", "model": "m", "key": {"dev_account": 5}}
     settings = Settings(workers=({**one, "unload_after_s": after_s},))
-    async with hired(settings, CONTRACTS) as crew:
+    async with hired(settings, CONTRACTS, ()) as crew:
         (member,) = crew.members
         assert isinstance(member.backend, Resting) is bool(after_s)
         assert member.backend.loaded

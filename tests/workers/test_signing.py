@@ -9,10 +9,16 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Pool
-from indexer.types import Address
+from indexer.types import Address, Hash32
 from inferd.protocol.result import ResultItem, digest_of, pack_items
-from inferd.protocol.typed_data import domain_separator, group_digest, recover, sign_digest
-from inferd.workers import results
+from inferd.protocol.typed_data import (
+    CompactSignature,
+    domain_separator,
+    group_digest,
+    recover,
+    sign_digest,
+)
+from inferd.workers import local, results
 from inferd.workers.job import Job, RefusedToSign, SignedResult, WorkerBusy, WorkerFailed
 from inferd.workers.local import LocalWorker
 from tests.workers.support import DOMAIN, Scripted, a_job, a_worker, lease_for
@@ -69,6 +75,27 @@ async def test_not_yet_stored_other_workers_and_malformed_items_are_refused(pool
     for malformed in (b"", b"x" * 59):
         with pytest.raises(RefusedToSign):
             await worker.sign_group(malformed)
+
+
+async def test_what_it_has_just_signed_is_not_checked_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check takes longer than a signature."""
+    checked = []
+
+    def recovered(digest: Hash32, signature: CompactSignature) -> Address:
+        checked.append(signature)
+        return recover(digest, signature)
+
+    monkeypatch.setattr(local, "recover", recovered)
+    monkeypatch.setattr(local, "_REMEMBERED", 2)
+    worker = a_worker(pool, Scripted())
+    made = [await stored(pool, worker, a_job(number)) for number in (1, 2, 3)]
+    await worker.sign_group(pack_items([one.item for one in made]))
+    assert checked == [made[0].signature], "the oldest is forgotten, and checked"
+    restarted = a_worker(pool, Scripted())
+    await restarted.sign_group(pack_items([one.item for one in made]))
+    assert len(checked) == 4
 
 
 async def test_a_row_without_its_own_signature_is_not_believed(pool: Pool) -> None:

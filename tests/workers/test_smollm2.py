@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,17 +10,12 @@ from typing import Any
 
 import pytest
 
-from inferd.workers.backends.llamacpp import LlamaCppBackend, ModelFile, TextModelUnusable
+from inferd.workers.backends.llamacpp import LlamaCppBackend, TextModelUnusable
 from inferd.workers.job import BadInput
-from inferd.workers.model_files import SMOLLM2_QUANTISATION, SMOLLM2_SHA256, ensure_smollm2
+from inferd.workers.model_files import SMOLLM2_SHA256, ModelFile, stamp_of
 from tests.workers.support import a_job
 
-
-@pytest.fixture(scope="session")
-def smollm2() -> ModelFile:
-    default = Path(__file__).parents[2] / ".cache"
-    cache = Path(os.environ.get("INFERD_CACHE_DIR") or default)
-    return ModelFile(ensure_smollm2(cache), SMOLLM2_SHA256, SMOLLM2_QUANTISATION)
+NO_STAMP = (0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -79,7 +73,7 @@ async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
                 time.sleep(0.001)
 
     endless = Endless()
-    made = LlamaCppBackend(ModelFile(Path("none"), "", ""), name="endless")
+    made = LlamaCppBackend(ModelFile(Path("none"), "", "", "", NO_STAMP), name="endless")
     made._server = endless
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(made.run(a_job(1)), 0.2)
@@ -90,6 +84,21 @@ async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
 async def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF" + b"\x00" * 100)
-    with pytest.raises(TextModelUnusable) as refused:
-        await LlamaCppBackend(ModelFile(file, "", ""), name="broken").start()
+    with pytest.raises(TextModelUnusable, match="cannot load") as refused:
+        await LlamaCppBackend(
+            ModelFile(file, "", "", "", stamp_of(file.stat())), name="broken"
+        ).start()
     assert refused.value.help_text
+
+
+@pytest.mark.parametrize("how", ["replaced", "gone"])
+async def test_a_file_that_is_not_the_hashed_one_is_not_loaded(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    made = LlamaCppBackend(ModelFile(file, "", "", "", stamp_of(file.stat())), name="changed")
+    file.unlink()
+    if how == "replaced":
+        file.write_bytes(b"GGUF and more")
+    with pytest.raises(TextModelUnusable, match="another file" if how == "replaced" else "No such"):
+        await made.start()
+    await made.close()

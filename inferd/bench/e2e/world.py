@@ -14,6 +14,7 @@ from eth_utils.address import to_canonical_address
 from msgspec.structs import replace
 
 from indexer.rpc import Rpc
+from indexer.threads import in_thread
 from indexer.types import WEI_PER_GWEI, Address, Contracts, Wei
 from inferd.bench.arena import CONFIG, DEPLOYER, POSTER
 from inferd.chain.anvil import Anvil, start_anvil
@@ -22,7 +23,6 @@ from inferd.chain.register import register_worker
 from inferd.chain.transact import Sender
 from inferd.demo.daemon import died, start_daemon, stop_daemon, until_ready
 from inferd.node.postgres import EmbeddedPostgres
-from inferd.node.threads import in_thread
 
 BLOCK_S = 1
 BASE_FEE_WEI = WEI_PER_GWEI

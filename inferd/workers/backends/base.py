@@ -28,6 +28,10 @@ class Backend(Protocol):
         """A guess at one request's duration, used until the first one is measured."""
 
     @property
+    def max_output_bytes(self) -> int:
+        """No output is longer."""
+
+    @property
     def loaded(self) -> bool:
         """Whether its model is in memory now."""
 
@@ -42,7 +46,7 @@ class Backend(Protocol):
         """Frees the model; the next `start` loads it again. Not while it computes."""
 
     async def run(self, job: Job) -> Completion:
-        """Raises BadInput or WorkerFailed. Cancelling it ends the computation soon after."""
+        """Raises BadInput, WorkerFailed or WorkerBusy. Cancelling it ends the work soon after."""
 
     async def close(self) -> None:
         """Ends what is still running and frees the model, for good."""

@@ -12,16 +12,19 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.loading import Loading
+from inferd.workers.backends.manifest import hash_of_text, manifest_of
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
+from inferd.workers.model_files import ModelFile
 
 _SYSTEM_PROMPT = "You are a helpful assistant."
-_REPEAT_PENALTY = 1.1  # without it a model this small falls into loops
+_REPEAT_PENALTY = "1.1"  # without it a model this small falls into loops
 _BYTES_PER_TOKEN = 32  # more than any tokenizer's mean; keeps absurd inputs from being tokenized
+_LONGEST_TOKEN = 256  # in bytes; the longest are runs of spaces
 _BATCH_TOKENS = 128  # reading the prompt can be interrupted between two batches
 
 
@@ -29,15 +32,6 @@ class TextModelUnusable(OperatorError):
     """llama.cpp is not installed, or cannot load the model file."""
 
     code: ClassVar[str] = "text_model_unusable"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A GGUF file and what its results say about it."""
-
-    path: Path
-    sha256: str
-    quantisation: str
 
 
 @dataclass(slots=True)
@@ -93,6 +87,7 @@ class LlamaCppBackend:
         self._server: Any = None
         self._version = ""
         self._load_ms = 0.0
+        self._loading = Loading(self._start)
 
     @property
     def name(self) -> str:
@@ -101,6 +96,10 @@ class LlamaCppBackend:
     @property
     def prior_ms(self) -> float:
         return 4000.0
+
+    @property
+    def max_output_bytes(self) -> int:
+        return self._max_tokens * _LONGEST_TOKEN
 
     @property
     def loaded(self) -> bool:
@@ -113,11 +112,10 @@ class LlamaCppBackend:
     async def start(self) -> None:
         """Raises TextModelUnusable."""
         if self._server is None:
-            began_s = time.perf_counter()
-            self._server, self._version = await asyncio.to_thread(self._load)
-            self._load_ms = 1000 * (time.perf_counter() - began_s)
+            await self._loading.join()
 
     async def unload(self) -> None:
+        await self._loading.settle()
         last_reference, self._server = [self._server], None
         # Dropping it joins llama.cpp's own threads, which must not hold up the loop.
         await asyncio.to_thread(last_reference.clear)
@@ -127,31 +125,43 @@ class LlamaCppBackend:
         if server is None:
             raise WorkerFailed("the text model is not loaded")
         text = prompt_text(job, self._context_tokens * _BYTES_PER_TOKEN)
+        max_tokens = min(job.max_tokens or self._default_tokens, self._max_tokens)
         sampling = {
             "temperature": 0,
             "seed": job.seed,
-            "repeat_penalty": _REPEAT_PENALTY,
-            "max_tokens": min(job.max_tokens or self._default_tokens, self._max_tokens),
+            "repeat_penalty": float(_REPEAT_PENALTY),
+            "max_tokens": max_tokens,
         }
         answer = await self._threads.run(lambda stop: _complete(server, text, sampling, stop))
+        output = "".join(answer.parts).encode(errors="replace")
+        if len(output) > self.max_output_bytes:
+            raise WorkerFailed(f"the answer has {len(output)} bytes, more than its tokens can have")
         return Completion(
-            output="".join(answer.parts).encode(errors="replace"),
+            output=output,
             media_type="text/plain; charset=utf-8",
-            manifest={
-                "model": self._name,
-                "file_sha256": self._file.sha256,
-                "quantisation": self._file.quantisation,
-                "backend": f"llama.cpp, xllamacpp {self._version}",
-                "sampling": sampling,
-                "prompt_tokens": answer.prompt_tokens,
-                "completion_tokens": answer.completion_tokens,
-                "finish_reason": answer.finish_reason,
-            },
+            manifest=manifest_of(
+                model=self._name,
+                weights=self._file.weights,
+                quantisation=self._file.quantisation,
+                backend="llama.cpp, xllamacpp",
+                version=self._version,
+                sampling={**sampling, "repeat_penalty": _REPEAT_PENALTY},
+                prompt_tokens=answer.prompt_tokens,
+                completion_tokens=answer.completion_tokens,
+                finish_reason=answer.finish_reason or "",
+                file_sha256=self._file.sha256,
+                system_prompt_sha256=hash_of_text(_SYSTEM_PROMPT),
+            ),
         )
 
     async def close(self) -> None:
         await self._threads.close()
         await self.unload()
+
+    async def _start(self) -> None:
+        began_s = time.perf_counter()
+        self._server, self._version = await asyncio.to_thread(self._load)
+        self._load_ms = 1000 * (time.perf_counter() - began_s)
 
     def _load(self) -> tuple[Any, str]:
         if importlib.util.find_spec("xllamacpp") is None:
@@ -176,8 +186,13 @@ class LlamaCppBackend:
         # use it.
         params.api_keys = [secrets.token_hex(16)]
         try:
+            if self._file.has_changed():
+                raise TextModelUnusable(
+                    f"{self._file.path} is another file than the worker started with",
+                    help_text="restart the worker: its results name the file's hash",
+                )
             return xllamacpp.Server(params), str(xllamacpp.__version__)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise TextModelUnusable(
                 f"llama.cpp cannot load {self._file.path}: {error}",
                 help_text="check that it is a GGUF file and that there is memory for it",

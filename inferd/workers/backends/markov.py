@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from eth_utils.crypto import keccak
 
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.manifest import manifest_of
 from inferd.workers.job import Completion, Job, WorkerFailed
 
 _DEFAULT_TOKENS = 48
@@ -48,6 +49,10 @@ class MarkovBackend:
         return 5.0 + 1000 * self._latency_s
 
     @property
+    def max_output_bytes(self) -> int:
+        return _MAX_TOKENS * (4 * _LONGEST_WORD + 1)
+
+    @property
     def loaded(self) -> bool:
         return True
 
@@ -68,14 +73,16 @@ class MarkovBackend:
         return Completion(
             output=" ".join(words).encode(),
             media_type="text/plain; charset=utf-8",
-            manifest={
-                "model": self._name,
-                "backend": "inferd-markov 1",
-                "sampling": {"order": 1, "seed": "keccak256(input)", "max_tokens": count},
-                "prompt_tokens": len(_words(text)),
-                "completion_tokens": len(words),
-                "finish_reason": "length",
-            },
+            manifest=manifest_of(
+                model=self._name,
+                weights="none",
+                backend="inferd-markov",
+                version="1",
+                sampling={"order": 1, "seed": "keccak256(input)", "max_tokens": count},
+                prompt_tokens=len(_words(text)),
+                completion_tokens=len(words),
+                finish_reason="length",
+            ),
         )
 
     async def close(self) -> None:

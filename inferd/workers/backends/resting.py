@@ -34,6 +34,10 @@ class Resting:
         return self._backend.prior_ms
 
     @property
+    def max_output_bytes(self) -> int:
+        return self._backend.max_output_bytes
+
+    @property
     def loaded(self) -> bool:
         return self._backend.loaded
 

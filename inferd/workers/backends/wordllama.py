@@ -1,32 +1,25 @@
-"""Sentence embeddings by `wordllama`, whose weights are inside its wheel. Never goes online.
-
-Input: UTF-8. A JSON array of strings is a list of texts, anything else is one text.
-Output: canonical JSON without spaces,
-  {"model":NAME,"dimensions":256,"embeddings":[[...],...]}
-one unit vector per text, each component with exactly six decimals and never "-0.000000". Six
-decimals absorb the last bits in which processors differ.
-"""
+"""Sentence embeddings by `wordllama`, whose weights are inside its wheel. Never goes online."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import logging
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from indexer.errors import OperatorError
 from inferd.workers.backends.base import ComputeThreads, StopAsked, prompt_text
+from inferd.workers.backends.embeddings import ENCODING, encode_embeddings, most_bytes, texts_of
+from inferd.workers.backends.loading import Loading
+from inferd.workers.backends.manifest import manifest_of
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
 
 _DIMENSIONS = 256
 _MAX_INPUT_BYTES = 65_536  # a token takes about 3 kB while it is averaged
-_MAX_TEXTS = 1_024
 
 
 class EmbeddingModelMissing(OperatorError):
@@ -44,6 +37,7 @@ class WordLlamaBackend:
         self._model: Any = None
         self._version = ""
         self._load_ms = 0.0
+        self._loading = Loading(self._start)
 
     @property
     def name(self) -> str:
@@ -52,6 +46,10 @@ class WordLlamaBackend:
     @property
     def prior_ms(self) -> float:
         return 20.0
+
+    @property
+    def max_output_bytes(self) -> int:
+        return most_bytes(self._name, _DIMENSIONS)
 
     @property
     def loaded(self) -> bool:
@@ -64,38 +62,45 @@ class WordLlamaBackend:
     async def start(self) -> None:
         """Raises EmbeddingModelMissing."""
         if self._model is None:
-            began_s = time.perf_counter()
-            self._model, self._version = await asyncio.to_thread(_load)
-            self._load_ms = 1000 * (time.perf_counter() - began_s)
+            await self._loading.join()
 
     async def unload(self) -> None:
+        await self._loading.settle()
         self._model = None
 
     async def run(self, job: Job) -> Completion:
         if self._model is None:
             raise WorkerFailed("the embedding model is not loaded")
-        texts = _texts(prompt_text(job, _MAX_INPUT_BYTES))
+        texts = texts_of(prompt_text(job, _MAX_INPUT_BYTES))
         output, tokens = await self._threads.run(lambda stop: self._embed(texts, stop))
         return Completion(
             output=output,
             media_type="application/json",
-            manifest={
-                "model": self._name,
-                "weights": "l2_supercat_256",
-                "backend": f"wordllama {self._version}",
-                "encoding": "unit vectors, six decimals",
-                "prompt_tokens": tokens,
-                "completion_tokens": 0,
-                "finish_reason": "stop",
-            },
+            manifest=manifest_of(
+                model=self._name,
+                weights="l2_supercat_256",
+                quantisation="F32",
+                backend="wordllama",
+                version=self._version,
+                sampling={},
+                prompt_tokens=tokens,
+                completion_tokens=0,
+                finish_reason="stop",
+                encoding=ENCODING,
+            ),
         )
 
     async def close(self) -> None:
         await self._threads.close()
         await self.unload()
 
+    async def _start(self) -> None:
+        began_s = time.perf_counter()
+        self._model, self._version = await asyncio.to_thread(_load)
+        self._load_ms = 1000 * (time.perf_counter() - began_s)
+
     def _embed(self, texts: list[str], stop: StopAsked) -> tuple[bytes, int]:
-        rows: list[str] = []
+        vectors: list[list[float]] = []
         tokens = 0
         for at, text in enumerate(texts):
             if stop():
@@ -110,26 +115,8 @@ class WordLlamaBackend:
             vector = self._model.embed([text], norm=True, batch_size=1)[0]
             if not np.isfinite(vector).all():
                 raise BadInput(f"text {at} has no direction")
-            rows.append(",".join(_fixed(value) for value in vector.tolist()))
-        body = "],[".join(rows)
-        name = json.dumps(self._name)
-        text_out = f'{{"model":{name},"dimensions":{_DIMENSIONS},"embeddings":[[{body}]]}}'
-        return text_out.encode(), tokens
-
-
-def _fixed(value: float) -> str:
-    written = f"{value:.6f}"
-    return "0.000000" if written == "-0.000000" else written
-
-
-def _texts(text: str) -> list[str]:
-    try:
-        texts = msgspec.json.decode(text, type=list[str])
-    except (msgspec.DecodeError, RecursionError):
-        return [text]
-    if not 1 <= len(texts) <= _MAX_TEXTS:
-        raise BadInput(f"{len(texts)} texts; 1 to {_MAX_TEXTS} are embedded at once")
-    return texts
+            vectors.append(vector.tolist())
+        return encode_embeddings(self._name, _DIMENSIONS, vectors), tokens
 
 
 def _load() -> tuple[Any, str]:

@@ -21,10 +21,10 @@ from indexer.rpc import RpcError
 from indexer.rpc.endpoint import Endpoint
 from indexer.rpc.exchange import call_object, parsed, parser
 from indexer.types import Address
+from inferd.chain.encoding import is_dynamic
 from inferd.chain.keys import BadKey
-from inferd.settlement.encoding import is_dynamic
-from inferd.settlement.keys import SignedTx, SignerTrouble
-from inferd.settlement.signed_answer import NotWhatWasAsked, checked, raw_of
+from inferd.chain.signed_answer import NotWhatWasAsked, checked, raw_of
+from inferd.chain.signers import SignedTx, SignerTrouble
 
 SETTING = "remote_signer_url"
 _TIMEOUT_S = 2.5
@@ -120,7 +120,7 @@ class RemoteSigner:
     def _trouble(self, what: str) -> SignerTrouble:
         return SignerTrouble(
             f"the signer at {self._endpoint.shown} {what}",
-            help_text="look at the signer; it is asked again, and nothing is lost meanwhile",
+            help_text="look at the signer; nothing was signed, so nothing is lost",
         )
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ def _as_json(transaction: Mapping[str, Any], sender: Address) -> dict[str, str]:
     """In the fields of the JSON-RPC method."""
     return {
         "from": to_checksum_address(sender),
-        "to": to_checksum_address(transaction["to"]),
+        **({"to": to_checksum_address(transaction["to"])} if "to" in transaction else {}),
         "data": encode_hex(transaction["data"]),
         **{name: hex(transaction[name]) for name in (*_NUMBERS, *_PRICES[is_dynamic(transaction)])},
     }

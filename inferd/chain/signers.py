@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from indexer.errors import TemporaryError
 from indexer.types import Address, Hash32
+from inferd.chain.keys import KeySource, address_of, open_account, signer_tls
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
 
 
 class SignerTrouble(TemporaryError):
@@ -27,6 +31,7 @@ class SignedTx:
     hash: Hash32
 
 
+@runtime_checkable
 class TransactionSigner(Protocol):
     """Signs for one address. Asynchronous, since a signer may be on another machine."""
 
@@ -35,7 +40,7 @@ class TransactionSigner(Protocol):
 
     async def sign(self, transaction: Mapping[str, Any]) -> SignedTx:
         """Signs a transaction of type 2, or of type 0 where it has a gas price; in web3's field
-        names. Raises SignerTrouble."""
+        names, without `to` where it creates a contract. Raises SignerTrouble."""
         ...
 
 
@@ -58,3 +63,31 @@ class LocalSigner:
 
     def __repr__(self) -> str:
         return f"LocalSigner({to_checksum_address(self._address)})"
+
+
+def signer_of(key: LocalAccount | TransactionSigner) -> TransactionSigner:
+    """Whoever signs already, or a key of this process as one."""
+    return key if isinstance(key, TransactionSigner) else LocalSigner(key)
+
+
+@asynccontextmanager
+async def opened_signer(
+    source: KeySource, chain_id: int, *, use: str
+) -> AsyncIterator[TransactionSigner]:
+    """Who signs for `source`; `use` names it in errors ("poster", "deployer").
+
+    Raises BadKey. A remote signer that is away is no error yet: it is asked by each signature.
+    """
+    if source.remote_signer_url is None:
+        yield LocalSigner(open_account(source, chain_id, use=use))
+        return
+    from inferd.chain.remote_signer import RemoteSigner  # noqa: PLC0415 - a second to load
+
+    address = address_of(source, chain_id, use=use)
+    tls = signer_tls(source)
+    remote = RemoteSigner(source.remote_signer_url.get_secret_value(), address, tls=tls)
+    try:
+        await remote.check()
+        yield remote
+    finally:
+        await remote.close()

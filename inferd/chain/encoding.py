@@ -1,5 +1,6 @@
 """The bytes of transactions of type 0 and type 2 (EIP-155, EIP-1559), before and after signing.
-Pure. Transactions are in web3's field names, without an access list."""
+Pure. Transactions are in web3's field names, without an access list; one without `to` creates a
+contract."""
 
 from __future__ import annotations
 
@@ -36,6 +37,12 @@ def v_of(transaction: Mapping[str, Any], parity: int) -> int:
     return 35 + 2 * int(transaction["chainId"]) + parity
 
 
+def receiver_of(transaction: Mapping[str, Any]) -> bytes:
+    """20 bytes; none where a contract is created."""
+    to = transaction.get("to")
+    return b"" if to is None else to_canonical_address(to)
+
+
 def _dynamic_fields(transaction: Mapping[str, Any]) -> list[Any]:
     return [
         transaction["chainId"],
@@ -43,7 +50,7 @@ def _dynamic_fields(transaction: Mapping[str, Any]) -> list[Any]:
         transaction["maxPriorityFeePerGas"],
         transaction["maxFeePerGas"],
         transaction["gas"],
-        to_canonical_address(transaction["to"]),
+        receiver_of(transaction),
         transaction["value"],
         bytes(transaction["data"]),
         [],
@@ -55,7 +62,7 @@ def _legacy_fields(transaction: Mapping[str, Any]) -> list[Any]:
         transaction["nonce"],
         transaction["gasPrice"],
         transaction["gas"],
-        to_canonical_address(transaction["to"]),
+        receiver_of(transaction),
         transaction["value"],
         bytes(transaction["data"]),
     ]

@@ -13,14 +13,13 @@ from typing import Any
 import rlp
 from eth_account.typed_transactions.dynamic_fee_transaction import DynamicFeeTransaction
 from eth_keys.datatypes import Signature
-from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 from eth_utils.hexadecimal import decode_hex
 from hexbytes import HexBytes
 
 from indexer.types import Address, Hash32
-from inferd.settlement.encoding import is_dynamic, signed, unsigned, v_of
-from inferd.settlement.keys import SignedTx
+from inferd.chain.encoding import is_dynamic, receiver_of, signed, unsigned, v_of
+from inferd.chain.signers import SignedTx
 
 _DYNAMIC_FIELDS = (
     "chainId",
@@ -112,7 +111,7 @@ def _read(raw: bytes, asked: Mapping[str, Any]) -> tuple[Mapping[str, Any], int,
 
 def _difference(came: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """In words, of two transactions that are not encoded alike."""
-    wanted = {**asked, "to": to_canonical_address(asked["to"]), "accessList": ()}
+    wanted = {**asked, "to": receiver_of(asked), "accessList": ()}
     for name in _DYNAMIC_FIELDS if is_dynamic(asked) else _LEGACY_FIELDS:
         if _plain(came[name]) != _plain(wanted[name]):
             return f"its {name} is another one"

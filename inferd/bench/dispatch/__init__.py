@@ -1,0 +1,1 @@
+"""What dispatch takes, apart from computing and from the rounds that give work away."""

@@ -1,0 +1,1 @@
+"""Calls to addresses that strangers name: who may be reached, and how much may come back."""

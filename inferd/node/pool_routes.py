@@ -1,0 +1,46 @@
+"""The part of the HTTP API that tells of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from eth_utils.address import is_hex_address, to_canonical_address
+from fastapi import APIRouter, HTTPException
+
+from indexer.database import Pool
+from indexer.types import Address
+from inferd.node.pool_models import PoolView, PoolWorkerDetailView
+from inferd.node.pool_views import load_pool, load_worker
+
+if TYPE_CHECKING:
+    from inferd.node.session import Session
+
+
+def pool_routes(
+    session: Callable[[], Session | None],
+    database: Callable[[], Pool],
+    names: Callable[[], Mapping[bytes, str]],
+) -> APIRouter:
+    """`database` raises HTTPException where there is none."""
+    routes = APIRouter()
+
+    @routes.get("/v1/workers")
+    async def workers() -> PoolView:
+        """Every worker that is embedded, registered, or has computed for this node."""
+        async with database().acquire() as connection:
+            return await load_pool(connection, session(), names())
+
+    @routes.get("/v1/workers/{address}")
+    async def worker(address: str) -> PoolWorkerDetailView:
+        """One of them: why it is in the pool or not, how it does, its last failures."""
+        if not is_hex_address(address):
+            raise HTTPException(404, "that is no address of 0x and 40 hex digits")
+        canonical = Address(to_canonical_address(address))
+        async with database().acquire() as connection:
+            found = await load_worker(connection, session(), names(), canonical)
+        if found is None:
+            raise HTTPException(404, f"nothing is known of a worker {address}")
+        return found
+
+    return routes

@@ -1,0 +1,40 @@
+"""What an operator can set about a worker: `[[workers]]`."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from inferd.chain.keys import KeySource
+from inferd.workers.backends.choice import BackendChoice
+
+
+class WorkerSettings(BackendChoice):
+    """A worker: its key, its model, and where it works."""
+
+    name: str = Field(pattern=r"^[a-z0-9-]{1,32}$")
+    """For logs and commands; nothing on chain knows it."""
+    memory_mb: int = Field(1024, ge=1)
+    """What it offers to requests that ask for memory."""
+    endpoint: str = ""
+    """Where operators reach its agent, which `inferd worker` runs; without it the daemon computes
+    with it. Never both: each has its own memory of what the key has signed."""
+    key: KeySource
+    """Signs its results; its address is the worker."""
+    owner: KeySource | None = None
+    """Who registers and stakes it and is paid; needed by `inferd worker register` only."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _reachable(cls, endpoint: str) -> str:
+        if not endpoint:
+            return endpoint
+        try:
+            parts = urlsplit(endpoint)
+            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or parts.username or parts.query or parts.fragment:
+            raise ValueError("endpoint is http:// or https:// with a host, without user or query")
+        return endpoint.rstrip("/")

@@ -1,0 +1,1 @@
+"""Outputs by their digests: small ones in PostgreSQL, large ones in files."""

@@ -1,0 +1,210 @@
+"""One job on its worker, or on two: what comes of it, and what it tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from indexer.types import Address
+from inferd.workers.endings import Failure
+from inferd.workers.job import (
+    BadInput,
+    Declined,
+    Job,
+    SignedResult,
+    WorkerBusy,
+    WorkerFailed,
+    WorkerLied,
+)
+from inferd.workers.leases import FailureKind, Lease
+from inferd.workers.pool import Elsewhere, Worker, WorkerPool
+from inferd.workers.retries import RetryBudget
+from scheduler.patience import (
+    SLOWEST_SECOND,
+    Patience,
+    hedge_after_s,
+    may_hedge,
+    time_out_s,
+)
+
+Outcome = SignedResult | Failure
+
+_USUAL_TOKENS = 64
+"""Of a request that leaves its length to the worker."""
+
+
+class Attempts:
+    """Computes leased jobs, and keeps the pool's circuits and limits up to date.
+
+    A worker elsewhere is given two p99s, and where the slack is about to run out a second worker is
+    asked within the same lease: the first answer counts, the other one is cancelled.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        budget: RetryBudget,
+        *,
+        proved: Callable[[], float],
+        drop: Callable[[Worker, Job], None],
+    ) -> None:
+        """`proved` is how surely a second worker must succeed that is not ours; `drop` tells a
+        worker that nobody waits for its answer."""
+        self._pool = pool
+        self._budget = budget
+        self._proved = proved
+        self._drop = drop
+
+    async def compute(
+        self, lease: Lease, job: Job, worker: Worker, expected: Patience | None, log: Any
+    ) -> Outcome:
+        """`worker` has a slot reserved for it. Cancelling it ends the computation."""
+        log.info("job_started", model=job.model, input_bytes=len(job.input), attempt=lease.attempt)
+        if isinstance(worker, Elsewhere):
+            self._budget.first_try()
+        if expected is None or not isinstance(worker, Elsewhere):
+            return await self._on(worker, job, lease.duration_s, None, log)
+        left_s = job.deadline_s - time.time()
+        limit_s = time_out_s(expected, lease_s=lease.duration_s, left_s=left_s)
+        begun_at_s = time.monotonic()
+        first = asyncio.create_task(self._on(worker, job, limit_s, expected, log))
+        try:
+            after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
+            if after_s is not None:
+                await asyncio.wait({first}, timeout=after_s)
+                if not first.done():
+                    ends_s = begun_at_s + lease.duration_s
+                    return await self._hedged(first, worker, ends_s, job, expected, log)
+            return await first
+        finally:
+            await _end(first)
+
+    def _hedge_after_s(
+        self, worker: Worker, job: Job, lease: Lease, expected: Patience, left_s: float
+    ) -> float | None:
+        if not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
+            return None
+        other = self._second(worker, job)
+        if other is None:
+            return None
+        return hedge_after_s(
+            expected,
+            lease_s=lease.duration_s,
+            left_s=left_s,
+            other_p90_ms=expected.p90_ms * other[1],
+        )
+
+    def _second(self, first: Worker, job: Job) -> tuple[Address, float] | None:
+        tokens = job.max_tokens or _USUAL_TOKENS
+        found = self._pool.second(first.address, job.model_id, tokens, proved=self._proved())
+        return None if found is None or found[1] > SLOWEST_SECOND else found
+
+    async def _hedged(
+        self,
+        first: asyncio.Task[Outcome],
+        worker: Worker,
+        ends_s: float,
+        job: Job,
+        expected: Patience,
+        log: Any,
+    ) -> Outcome:
+        # Who is free may be another one by now.
+        found = self._second(worker, job)
+        if found is None or not self._budget.take():
+            return await first
+        begun_at_s, address = time.monotonic(), found[0]
+        other = self._pool.reserve(address)
+        log.info("job_hedged", second="0x" + address.hex())
+        second = asyncio.create_task(self._on(other, job, ends_s - begun_at_s, expected, log))
+        try:
+            await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+            for task, rest in ((first, second), (second, first)):
+                if task.done() and isinstance(task.result(), SignedResult):
+                    loser = other if rest is second else worker
+                    self._lost(loser, job, rest, slow=rest is first, begun_at_s=begun_at_s)
+                    return task.result()
+            # One has failed: the other is all there is.
+            of_first, of_second = await asyncio.gather(first, second)
+            return of_second if isinstance(of_second, SignedResult) else of_first
+        finally:
+            await _end(second)
+            self._pool.release(address)
+
+    def _lost(
+        self, loser: Worker, job: Job, task: asyncio.Task[Outcome], *, slow: bool, begun_at_s: float
+    ) -> None:
+        if task.done():
+            return
+        task.cancel()
+        self._drop(loser, job)
+        if slow:
+            self._pool.answered(loser.address, slow=True)
+            self._pool.congested(loser.address, begun_at_s=begun_at_s)
+
+    async def _on(
+        self, worker: Worker, job: Job, limit_s: float, expected: Patience | None, log: Any
+    ) -> Outcome:
+        begun_at_s, address = time.monotonic(), worker.address
+        outcome = await _outcome(worker, job, limit_s, log)
+        took_ms = 1000.0 * (time.monotonic() - begun_at_s)
+        self._tell_pool(address, outcome, begun_at_s, took_ms, expected)
+        if isinstance(outcome, Failure) and outcome.kind is FailureKind.LIED:
+            self._drop(worker, job)
+        return outcome
+
+    def _tell_pool(
+        self,
+        address: Address,
+        outcome: Outcome,
+        begun_at_s: float,
+        took_ms: float,
+        expected: Patience | None,
+    ) -> None:
+        if isinstance(outcome, SignedResult):
+            slow = expected is not None and took_ms > expected.p99_ms
+            self._pool.answered(address, slow=slow)
+            if slow:
+                self._pool.congested(address, begun_at_s=begun_at_s)
+            return
+        if outcome.kind is FailureKind.BUSY:
+            self._pool.busy(address, begun_at_s=begun_at_s, retry_after_s=outcome.retry_after_s)
+        elif outcome.kind is FailureKind.TIMEOUT:
+            self._pool.congested(address, begun_at_s=begun_at_s)
+        if outcome.blamed:
+            self._pool.failed(address)
+
+
+async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcome:
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            return await worker.compute(job)
+    except TimeoutError:
+        if limit.expired():
+            return Failure(FailureKind.TIMEOUT, f"no result within {limit_s:.1f} s")
+        return Failure(FailureKind.FAILED, "the worker's own time limit")
+    except BadInput as error:
+        return Failure(FailureKind.BAD_INPUT, error.reason)
+    except Declined as error:
+        return Failure(FailureKind.DECLINED, error.reason)
+    except WorkerBusy as error:
+        return Failure(FailureKind.BUSY, error.reason, error.retry_after_s or 0.0)
+    except WorkerLied as error:
+        return Failure(FailureKind.LIED, error.reason)
+    except WorkerFailed as error:
+        return Failure(FailureKind.FAILED, error.reason)
+    except Exception as error:
+        # An exception's text may quote the prompt: only its kind and place are shown.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}:{frame.lineno}"
+        log.error("job_crashed", error=type(error).__name__, where=where)
+        return Failure(FailureKind.FAILED, f"unexpected {type(error).__name__}")
+
+
+async def _end(task: asyncio.Task[Outcome]) -> None:
+    """Cancelled where it is not done, and waited for either way."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})

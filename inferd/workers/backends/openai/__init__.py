@@ -1,0 +1,1 @@
+"""A model behind a server that speaks OpenAI's API."""

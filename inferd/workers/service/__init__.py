@@ -1,0 +1,1 @@
+"""The worker agent: a worker that operators reach over HTTP."""

@@ -1,0 +1,262 @@
+"""A worker agent as a whole: its log, its worker, its two listeners; and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NoReturn
+
+import structlog
+from aiohttp import web
+from eth_keys.datatypes import PrivateKey
+from eth_utils.address import to_checksum_address
+
+from indexer.errors import OperatorError
+from indexer.types import Address, Contracts
+from inferd.protocol.request import model_id
+from inferd.protocol.typed_data import DigestSigner, domain_separator
+from inferd.protocol.worker_api_signing import worker_domain
+from inferd.workers.backends.base import Backend
+from inferd.workers.job import WorkerFailed
+from inferd.workers.local import LocalWorker
+from inferd.workers.service import metrics
+from inferd.workers.service.app import Api, api_server, connections_at_most, metrics_page
+from inferd.workers.service.auth import Gate, Trust
+from inferd.workers.service.heartbeat import Pulse
+from inferd.workers.service.jobs import Jobs
+from inferd.workers.service.log import SignatureFile, open_log
+from inferd.workers.service.settings import AgentSettings
+
+DRAIN_S = 6.0
+"""How long running jobs may still take once the agent is told to stop."""
+_CLOSE_S = 1.0
+_SWEEP_EVERY_S = 60.0
+_TLS_HANDSHAKE_S = 10.0
+
+log = structlog.get_logger("agent")
+
+
+class AgentAddressTaken(OperatorError):
+    """The agent cannot listen where it is told to."""
+
+    code: ClassVar[str] = "agent_address_taken"
+
+
+class BadCertificate(OperatorError):
+    """The agent's certificate and key cannot be used."""
+
+    code: ClassVar[str] = "bad_certificate"
+
+
+class NoOperators(OperatorError):
+    """The agent would answer nobody."""
+
+    code: ClassVar[str] = "no_operators"
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Who works, where: what an agent is for."""
+
+    name: str
+    key: PrivateKey = field(repr=False)
+    contracts: Contracts
+    slots: int
+    memory_mb: int
+
+    @property
+    def address(self) -> Address:
+        return Address(self.key.public_key.to_canonical_address())
+
+    def folder(self, data_dir: Path) -> Path:
+        """Where its log of signatures is."""
+        return data_dir / f"worker-0x{self.address.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One that serves."""
+
+    url: str
+    metrics_url: str
+    jobs: Jobs
+    upkeep: asyncio.Task[NoReturn]
+    """Runs as long as the agent serves; its failure is a fault of the agent."""
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    post: Post,
+    backend: Backend,
+    settings: AgentSettings,
+    signatures: SignatureFile,
+    *,
+    folder: Path,
+    tokens_per_s: Mapping[str, float],
+) -> AsyncIterator[Agent]:
+    """Answers operators until the end, then gives running jobs `DRAIN_S` and the rest back.
+
+    `folder` gets agent.json, which says where it listens. Raises NoOperators, BadCertificate and
+    AgentAddressTaken.
+    """
+    if not settings.operators:
+        raise NoOperators(
+            "the agent trusts no operator, so nobody could ask it",
+            help_text="name their addresses: `operators` in [agent], or `--operator`",
+        )
+    tls = _tls(settings)
+    results_domain = domain_separator(post.contracts.chain_id, post.contracts.results)
+    api_domain = worker_domain(post.contracts.chain_id, post.contracts.results)
+    worker = LocalWorker(
+        post.name,
+        post.key,
+        results_domain,
+        {model_id(backend.name): backend},
+        slots=post.slots,
+        memory_mb=post.memory_mb,
+        signatures=signatures,
+    )
+    jobs = Jobs(worker, signatures, slots=post.slots, queue=settings.queue)
+    pulse = Pulse(
+        jobs,
+        [backend],
+        slots=post.slots,
+        tokens_per_s=tokens_per_s,
+        signer=DigestSigner(post.key),
+        domain=api_domain,
+    )
+    trust = Trust(
+        post.address,
+        api_domain,
+        settings.trusted,
+        window_s=settings.request_window_s,
+        skew_s=settings.clock_skew_s,
+    )
+    api = Api(
+        worker,
+        jobs,
+        pulse,
+        Gate(trust, rate_per_s=settings.rate_per_s, burst=settings.rate_burst),
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+    )
+    metrics.SLOTS.set(post.slots)
+    metrics.RUNNING.set_function(lambda: jobs.running)
+    metrics.QUEUED.set_function(lambda: jobs.queued)
+    server = api_server(api)
+    page = web.Server(metrics_page, access_log=None)
+    async with contextlib.AsyncExitStack() as stack:
+        at = await stack.enter_async_context(
+            _listening(server, settings.host, settings.port, settings.max_connections, tls)
+        )
+        stack.push_async_callback(jobs.drain, DRAIN_S)
+        metrics_at = await stack.enter_async_context(
+            _listening(page, settings.metrics_host, settings.metrics_port, 16, None)
+        )
+        sweep = asyncio.create_task(_sweep(signatures, settings.retention_hours * 3600))
+        stack.callback(sweep.cancel)
+        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
+        stack.enter_context(_announced(agent, post, folder))
+        log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
+        try:
+            yield agent
+        finally:
+            log.info("stopping", running=jobs.running, queued=jobs.queued)
+
+
+def opened_log(post: Post, data_dir: Path) -> SignatureFile:
+    """The log of this worker for this deployment. Raises SignatureLogInUse and Unusable."""
+    domain = domain_separator(post.contracts.chain_id, post.contracts.results)
+    return open_log(post.folder(data_dir), post.address, domain)
+
+
+@contextlib.asynccontextmanager
+async def _listening(
+    server: web.Server, host: str, port: int, most: int, tls: ssl.SSLContext | None
+) -> AsyncIterator[tuple[str, int]]:
+    runner = web.ServerRunner(server, shutdown_timeout=_CLOSE_S)
+    await runner.setup()
+    loop = asyncio.get_running_loop()
+    try:
+        listener = await loop.create_server(
+            connections_at_most(server, most),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
+        )
+    except OSError as error:
+        await runner.cleanup()
+        raise AgentAddressTaken(
+            # asyncio puts the address into strerror as well.
+            f"the agent cannot listen on {host}:{port}:"
+            f" {os.strerror(error.errno) if error.errno else error.strerror}",
+            help_text="stop what listens there, or name another `port` or `metrics_port` (0 = a"
+            " free one)",
+        ) from error
+    try:
+        yield listener.sockets[0].getsockname()[:2]
+    finally:
+        listener.close()
+        await runner.cleanup()
+
+
+def _tls(settings: AgentSettings) -> ssl.SSLContext | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # An encrypted key would make OpenSSL ask the terminal.
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=lambda: b"")
+    except OSError as error:  # SSLError is one
+        raise BadCertificate(
+            f"the agent's certificate cannot be used: {error.strerror or 'not PEM'}"
+            f" ({settings.tls_certificate}, {settings.tls_key})",
+            help_text="they are PEM files that belong together, the key not encrypted",
+        ) from None
+    return context
+
+
+async def _sweep(signatures: SignatureFile, keep_s: float) -> NoReturn:
+    while True:
+        try:
+            dropped = await signatures.drop_outputs(before_s=time.time() - keep_s)
+            count, size = await signatures.counts()
+        except WorkerFailed as error:
+            log.error("signature_log_fails", error=error.reason)
+        else:
+            metrics.KEPT_OUTPUTS.set(count)
+            metrics.KEPT_OUTPUT_BYTES.set(size)
+            if dropped:
+                log.warning("outputs_dropped", outputs=dropped, reason="nobody acknowledged them")
+        await asyncio.sleep(_SWEEP_EVERY_S)
+
+
+@contextlib.contextmanager
+def _announced(agent: Agent, post: Post, folder: Path) -> Iterator[None]:
+    place = folder / "agent.json"
+    whole = place.with_suffix(".new")
+    body = {
+        "url": agent.url,
+        "metrics_url": agent.metrics_url,
+        "worker": to_checksum_address(post.address),
+        "pid": os.getpid(),
+    }
+    whole.write_text(json.dumps(body) + "\n")
+    whole.replace(place)
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def _url(at: tuple[str, int], tls: bool) -> str:
+    host = f"[{at[0]}]" if ":" in at[0] else at[0]
+    return f"{'https' if tls else 'http'}://{host}:{at[1]}"

@@ -1,0 +1,127 @@
+"""Runs an agent from its first check to its end by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import structlog
+from eth_utils.address import to_checksum_address
+
+from indexer.errors import ExitCode
+from indexer.rpc import Rpc
+from inferd.chain.connect import check_chain, read_view
+from inferd.chain.register import info_hash
+from inferd.protocol.deployment import Deployment
+from inferd.protocol.request import model_id
+from inferd.workers.backends.check import check_backend
+from inferd.workers.backends.choice import BackendChoice
+from inferd.workers.backends.opening import opened
+from inferd.workers.service.agent import Post, opened_log, serving
+from inferd.workers.service.settings import AgentSettings
+
+_STOP_WITHIN_S = 9.0
+_ZERO_ADDRESS = "0x" + "00" * 20
+
+log = structlog.get_logger("agent")
+
+
+async def run_agent(
+    post: Post,
+    choice: BackendChoice,
+    settings: AgentSettings,
+    deployment: Deployment,
+    rpc_urls: tuple[str, ...],
+    *,
+    endpoint: str,
+    data_dir: Path,
+    cache_dir: Path,
+) -> None:
+    """Until SIGTERM or Ctrl-C. Log, chain, back end, in this order; then it listens.
+
+    Raises the OperatorErrors of each.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        signatures = opened_log(post, data_dir)
+        stack.push_async_callback(signatures.close)
+        async with Rpc(rpc_urls) as rpc:
+            await check_chain(rpc, deployment)
+            await _look_up(rpc, post, choice.model, endpoint)
+        backend = await stack.enter_async_context(opened(choice, cache_dir=cache_dir))
+        report = await check_backend(backend)
+        log.info("backend_checked", **report.as_json())
+        if not report.deterministic:
+            log.warning(
+                "answers_differ",
+                model=report.model,
+                help="an answer that is lost after its acknowledgement cannot be made again",
+            )
+        if report.server_slots is not None and report.server_slots < post.slots:
+            log.warning(
+                "server_has_fewer_slots",
+                slots=post.slots,
+                server_slots=report.server_slots,
+                help="requests wait at the server: lower `slots`, or start it with more",
+            )
+        agent = await stack.enter_async_context(
+            serving(
+                post,
+                backend,
+                settings,
+                signatures,
+                folder=post.folder(data_dir),
+                tokens_per_s={backend.name: report.tokens_per_s or 0.0},
+            )
+        )
+        await agent.upkeep
+
+
+async def until_signalled(work: asyncio.Task[None]) -> None:
+    """Cancels the work at the first SIGTERM or SIGINT and waits for its end; the second one, and
+    an end that takes too long, end the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(ExitCode.INTERRUPTED)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not work.done():
+        # What was signed is on the disk: a kill loses nothing but time.
+        loop.call_later(_STOP_WITHIN_S, os._exit, ExitCode.INTERNAL)
+        work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+async def _look_up(rpc: Rpc, post: Post, model: str, endpoint: str) -> None:
+    """Says what on chain keeps operators from asking, or paying, this worker."""
+    shown = to_checksum_address(post.address)
+    (record,) = await read_view(rpc, post.contracts.registry, "WorkerRegistry", "workerOf", [shown])
+    owner, enabled, staked, slots, memory_mb, info = record
+    if owner == _ZERO_ADDRESS:
+        log.warning("worker_not_registered", worker=shown, help="inferd worker register")
+        return
+    if not enabled:
+        log.warning("worker_disabled", worker=shown, help="its owner has taken it out of service")
+    if not staked:
+        log.warning("worker_not_staked", worker=shown, help="inferd worker register")
+    if (slots, memory_mb, info) != (
+        post.slots,
+        post.memory_mb,
+        info_hash([model_id(model)], endpoint),
+    ):
+        log.warning(
+            "offer_differs_on_chain",
+            worker=shown,
+            help="inferd worker register brings it to what the settings say",
+        )

@@ -73,6 +73,7 @@ class Deliverer:
         found, waiting = await load_owed(self._pool, limits, settings, _LOOKED_AT)
         self._status.callbacks_owed = waiting.owed
         self._holds.keep_only(one.outbox_item() for one in found)
+        self._status.set_apart["deliver"] = self._holds.told("callback")
         fresh = [one for one in found if not self._holds.holds(one.outbox_item(), number)]
         come = await self._come(fresh, lanes, sight)
         chosen = choose(come, limits) if fees is not None else ()

@@ -85,7 +85,7 @@ class Follower:
             place = Place(
                 reachable=intent.nonce is None or intent.nonce <= reach,
                 in_the_way=(intent.nonce is not None and intent.nonce < last_nonce)
-                or (holds_a_slot and self._status.waits_for_slot),
+                or (holds_a_slot and self._status.waiting_for_slot > 0),
                 interval_s=interval_s,
             )
             followed = await self._follow(intent, sight, place)

@@ -21,10 +21,12 @@ class Holds:
     def __init__(self) -> None:
         self._until: dict[Item, int] = {}
         self._times: dict[Item, int] = {}
+        self._failures: dict[Item, int] = {}
         self._failing: dict[Item, str] = {}
 
     def hold(self, item: Item, block: int) -> None:
         """For twice as many blocks each time, up to 32."""
+        self._failing.pop(item, None)  # There was an answer this time.
         times = self._times.get(item, 0)
         self._times[item] = times + 1
         self._until[item] = block + min(2**times, _MAX_BLOCKS)
@@ -38,7 +40,7 @@ class Holds:
         good, which is until this process ends."""
         self.hold(item, block)
         self._failing[item] = words
-        tries = self._times[item]
+        tries = self._failures[item] = self._failures.get(item, 0) + 1
         if tries >= _MOST_FAILURES:
             self._until[item] = _FOR_GOOD
         _log.warning(
@@ -55,7 +57,7 @@ class Holds:
     def keep_only(self, items: Iterable[Item]) -> None:
         """Forgets all others: they are settled, expired or gone."""
         wanted = set(items)
-        for table in (self._until, self._times, self._failing):
+        for table in (self._until, self._times, self._failures, self._failing):
             for item in [item for item in table if item not in wanted]:
                 del table[item]
 
@@ -69,6 +71,6 @@ class Holds:
         given_up = f", {for_good} of them given up" if for_good else ""
         return (
             f"{count(len(self._failing), what)} set apart, as the endpoint fails on each{given_up}:"
-            f" request {item.request_id}, tried {self._times[item]} of {_MOST_FAILURES} times,"
+            f" request {item.request_id}, tried {self._failures[item]} of {_MOST_FAILURES} times,"
             f" {words[:_MOST_CHARACTERS]}."
         )

@@ -26,6 +26,8 @@ class Lane:
     slots: int
     """Transactions that it may still have on their way."""
     key: KeyStatus
+    is_short: bool = False
+    """What is to be posted next costs more than it has; a call or a refund may not."""
 
 
 class Lanes:
@@ -36,8 +38,9 @@ class Lanes:
 
     @property
     def slots(self) -> int:
-        """Of all keys together."""
-        return sum(lane.slots for lane in self._open)
+        """Of all keys together, but for those that cannot pay for the next post: what waits while
+        the others are full waits for a slot."""
+        return sum(lane.slots for lane in self._open if not lane.is_short)
 
     def next(self, cost_wei: int) -> Lane | None:
         """For a transaction that can cost so much; None where no key has that, which is said."""
@@ -45,6 +48,7 @@ class Lanes:
         if not able:
             for lane in self._open:
                 lane.key.noticed = PausedReason.INSUFFICIENT_FUNDS
+                lane.is_short = True
         return max(able, key=lambda lane: (lane.slots, lane.sight.free_wei), default=None)
 
     def richest(self) -> Lane | None:

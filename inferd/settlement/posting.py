@@ -106,13 +106,17 @@ class Poster:
         self._holds = Holds()
         self._too_late: set[Item] = set()
         self._gathering: Gathering | None = None
+        self._told = ""
+        """What the newest sentence ends with, beside the decision."""
         self.again_at_s: float | None = None
         """When to post again at the latest, though no block and no result has come; of the calls
         of `post` since it was None."""
 
     async def post(self, sight: Sight, lanes: Lanes) -> None:
         """Creates new transactions while keys have slots. Raises RPC_TROUBLE."""
-        settings, slots = self._settings, lanes.slots
+        settings = self._settings
+        self._status.posting = self._status.posting.removesuffix(self._told)
+        self._told = ""
         found = await load_ready(
             self._pool,
             sight.head,
@@ -131,23 +135,18 @@ class Poster:
             lanes.expect_others()
         come = self._turns.come(found, sight.head, self._now(), terms.block_interval_s)
         taken: set[RequestKey] = set()
-        posted = 0
         # Those that spoilt a transaction, or may have, come last and keep to themselves.
         for number, company in enumerate(companies(come, lambda one: one.cohort) or [()]):
             left = [result for result in company if result.ready.key not in taken]
-            many, stopped = await self._post_company(
-                left, terms, sight, lanes, taken, say=number == 0
-            )
-            posted += many
-            if stopped:
+            if not await self._post_company(left, terms, sight, lanes, taken, say=number == 0):
                 break
-        self._status.waits_for_slot = posted >= slots and await self._would_post(
-            come, taken, terms, sight
+        self._status.waiting_for_slot = (
+            0 if lanes.slots else await self._left_out(come, taken, terms, sight)
         )
-        self._status.posting += self._turns.told(len(found) - len(come))
-        self._status.posting += _undeliverable(len(undeliverable))
         self._status.set_apart["post"] = told = self._holds.told("result")
-        self._status.posting += f" {told}" if told else ""
+        self._told = self._turns.told(len(found) - len(come)) + _undeliverable(len(undeliverable))
+        self._told += f" {told}" if told else ""
+        self._status.posting += self._told
         self._count([result for result in found if result.ready.key not in taken], sight)
 
     async def _post_company(
@@ -159,13 +158,11 @@ class Poster:
         taken: set[RequestKey],
         *,
         say: bool,
-    ) -> tuple[int, bool]:
-        """Of results that may share transactions: how many transactions there are of them now, and
-        whether no more can be made. `taken` learns whose they are. `say` tells why there is none.
-        """
+    ) -> bool:
+        """Makes transactions of results that may share them; whether others can still be made.
+        `taken` learns whose they are. `say` tells why there is none."""
         found = list(company)
         max_results = self._settings.max_results
-        posted = 0
         while lanes.slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
             decision = await self._decide(sight, ready, terms, max_results)
@@ -180,19 +177,19 @@ class Poster:
             chosen = [result for result in ready if result.ready in wanted]
             verdict = await self._try(decision, chosen, lanes, sight, terms.gas)
             if verdict is _Verdict.STOP:
-                return posted, True
+                return False
             if verdict is _Verdict.TOO_LARGE:
                 max_results = max(len(chosen) // 2, 1)
-            posted += verdict is _Verdict.POSTED
             if verdict in (_Verdict.POSTED, _Verdict.KEPT):
                 taken.update(result.key for result in decision.results)
                 found = [result for result in found if result.ready.key not in taken]
-        return posted, False
+        return True
 
-    async def _would_post(
+    async def _left_out(
         self, found: Sequence[StoredResult], taken: set[RequestKey], terms: _Terms, sight: Sight
-    ) -> bool:
-        """Whether there were another transaction, had it a slot."""
+    ) -> int:
+        """How many results would be posted, in one transaction and those after it, had they slots;
+        none where there were no such transaction."""
         ready = [
             result
             for result in found
@@ -200,7 +197,10 @@ class Poster:
             and not self._holds.holds(result.outbox_item(), sight.head.number)
         ]
         decision = await self._decide(sight, ready, terms, self._settings.max_results)
-        return bool(decision.results)
+        if not decision.results:
+            return 0
+        never = ("duplicates", "unprofitable", "too_late", "expired")
+        return len(ready) - sum(int(decision.inputs[name]) for name in never)
 
     def _remember(self, decision: PostingDecision, began_s: float) -> None:
         """What was put off is due at a time of its own; what was decided is not, for a while.

@@ -132,7 +132,8 @@ class Refunder:
                 return _Lack.BUDGET
             chosen = worth
         for claim in first:
-            self._hold(claim, sight)
+            if not self._holds.holds(claim.outbox_item(), sight.head.number):
+                self._hold(claim, sight)
         return _Lack.WORTH
 
     async def _estimate(self, call: Call, lane: Lane) -> tuple[int | None, str | None]:

@@ -220,8 +220,8 @@ class SettlementStatus:
     """Results that the chain would refuse now; tried again after some blocks."""
     set_apart: dict[str, str] = field(default_factory=dict)
     """By kind of intent, which items the endpoint fails on, each alone, in words."""
-    waits_for_slot: bool = False
-    """Results would be posted now, were it not for transactions that are on their way."""
+    waiting_for_slot: int = 0
+    """Results that would be posted now, were it not for transactions that are on their way."""
     too_late: int = 0
     """Results dropped unposted, since the next block would have been past their deadline."""
     paused_reason: PausedReason | None = None
@@ -260,7 +260,7 @@ class SettlementStatus:
     @property
     def crowded_out(self) -> int:
         """Results that wait for room in a post, and not for a price, an account or an endpoint."""
-        return self.ready if self.waits_for_slot and self.paused_reason is None else 0
+        return self.waiting_for_slot if self.paused_reason is None else 0
 
     @property
     def balance_wei(self) -> int | None:

@@ -33,14 +33,12 @@ def test_repaired_blocks__those_near_the_head_and_those_that_are_final() -> None
 @pytest.mark.parametrize(
     ("status", "warned"),
     [
-        (SettlementStatus(ready=1_200, waits_for_slot=True), True),
-        (SettlementStatus(ready=1_199, waits_for_slot=True), False),
+        (SettlementStatus(waiting_for_slot=1_200), True),
+        (SettlementStatus(waiting_for_slot=1_199), False),
         # What waits for something else than room in a post has its own words.
         (SettlementStatus(ready=1_200), False),
         (
-            SettlementStatus(
-                ready=1_200, waits_for_slot=True, paused_reason=PausedReason.INSUFFICIENT_FUNDS
-            ),
+            SettlementStatus(waiting_for_slot=1_200, paused_reason=PausedReason.INSUFFICIENT_FUNDS),
             False,
         ),
     ],

@@ -10,8 +10,11 @@ import pytest
 from indexer.rpc import RpcError
 from indexer.types import ZERO_HASH, BlockRef
 from inferd.protocol.calls import post
+from inferd.protocol.request import Commitment
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.settlement.engine import Settlement
+from inferd.settlement.holds import Holds
+from inferd.settlement.records import Item
 from inferd.settlement.settings import PausedReason
 from tests.settlement.scripted import Real, ScriptedRpc, no_answer
 from tests.settlement.world import World
@@ -190,3 +193,32 @@ async def test_a_callback_that_the_node_fails_on_holds_up_no_other(world: World)
         f"1 callback set apart, as the endpoint fails on each: request {ids[1]}"
         in (settlement.status.set_apart["deliver"])
     )
+    await world.hand_over(ids[1])
+    await world.tick(settlement)
+    assert not settlement.status.set_apart["deliver"]
+
+
+async def test_what_is_told_beside_the_decision_is_told_once(world: World) -> None:
+    """Also while no key has a slot, and nothing new is decided."""
+    ids = await world.submit(2)
+    await world.compute(ids)
+    rpc = ScriptedRpc(world.rpc)
+    Quirk(await _commitment(world, ids[1])).put_before(rpc, "call")
+    settlement = world.settlement(rpc, max_in_flight=1)
+    head = await world.index()
+    for _ in range(4):
+        await settlement.step(head)
+        assert settlement.status.in_flight == 1
+        assert settlement.status.posting.count("set apart") == 1
+
+
+def test_only_what_the_node_fails_on_is_given_up_and_only_while_it_does() -> None:
+    item, holds = Item(7, Commitment(bytes(32)), None), Holds()
+    for block in range(20):
+        holds.hold(item, block)
+    assert not holds.told("result")
+    holds.set_apart(item, 100, "too many requests")
+    assert "tried 1 of 8 times" in holds.told("result")
+    assert not holds.holds(item, 200)
+    holds.hold(item, 200)
+    assert not holds.told("result")

@@ -96,7 +96,7 @@ async def test_two_keys_carry_twice_as_many_posts_at_once(world: World, posters:
     assert await posters.live_items() == 4
     status = posters.settlement.status
     assert [key.in_flight for key in status.keys] == [2, 2]
-    assert status.waits_for_slot
+    assert status.crowded_out == 4
     await world.tick(posters.settlement, 8)
     assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
     assert await posters.sent() == [4, 4]
@@ -120,6 +120,20 @@ async def test_a_key_without_ether_stands_aside_alone(world: World, posters: Pos
     await world.tick(posters.settlement, 4)
     assert (await posters.sent())[0] > 0
     assert set(more) <= set(await world.fulfilled_events())
+
+
+async def test_while_one_key_is_full_and_the_other_empty_results_wait_for_slots(
+    world: World, posters: Posters
+) -> None:
+    await posters.set_balance(posters.second, 0)
+    await posters.ready(6)
+    head = await world.index()
+    for _ in range(2):
+        await posters.settlement.step(head)
+        assert [key.in_flight for key in posters.settlement.status.keys] == [2, 0]
+        assert posters.settlement.status.crowded_out == 4
+    await world.tick(posters.settlement, 6)
+    assert posters.settlement.status.crowded_out == 0
 
 
 async def test_each_balance_has_thresholds_of_its_own(world: World) -> None:

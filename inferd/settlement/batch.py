@@ -99,7 +99,8 @@ async def load_ready(
         rows = await connection.fetch(
             "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable, r.delivery,"  # noqa: S608 - constants
             " r.callback_gas_limit,"
-            " octet_length(r.input) + octet_length(n.output) AS content_bytes,"
+            " octet_length(r.input) + coalesce(octet_length(n.output), n.file_bytes, 0)"
+            "     AS content_bytes,"
             " n.worker, n.digest, n.signature, owned.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
             " failure.failed_intent, failure.failed_size"

@@ -38,7 +38,7 @@ _OWED = f"""
         SELECT r.callback_gas_limit, octet_length(r.input) + o.bytes AS content_bytes
         FROM chain.request r
         CROSS JOIN LATERAL (
-            SELECT octet_length(output) AS bytes FROM node.result n
+            SELECT coalesce(octet_length(output), file_bytes) AS bytes FROM node.result n
             WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
             LIMIT 1
         ) o

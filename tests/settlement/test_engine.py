@@ -235,3 +235,16 @@ async def test_what_a_former_key_signed_is_followed_to_its_end(world: World) -> 
     old, new = await world.intents()
     assert (old["state"], new["state"]) == ("confirmed", "confirmed")
     assert old["sender"] != new["sender"] == world.poster.address
+
+
+async def test_results_whose_output_is_in_a_file_or_gone_are_posted(world: World) -> None:
+    ids = await world.submit(3)
+    await world.compute(ids)
+    for request_id, file_bytes in ((ids[0], 500_000), (ids[1], None)):
+        await world.pool.execute(
+            "UPDATE node.result SET output = NULL, file_bytes = $2 WHERE request_id = $1",
+            request_id,
+            file_bytes,
+        )
+    await world.tick(world.settlement(), 3)
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)

@@ -80,6 +80,8 @@ class GapFiller:
         return age >= self._settings.resend_after_blocks
 
     async def _fill_hole(self, nonce: int, sight: Sight) -> bool:
+        if self._launcher.signing.rests(sight.head) is not None:
+            return False  # Nobody would sign it: nothing is planned for that.
         fees = first_fees(sight.market, self._settings.fee_caps())
         noop = await self._launcher.noop(sight)
         if fees is None or noop is None:

@@ -185,6 +185,29 @@ async def test_what_a_key_cannot_sign_goes_to_the_other_in_the_same_step(
     assert 1 <= len(cancelled) <= asked
 
 
+async def test_a_gap_of_a_key_that_cannot_sign_waits_as_long_as_the_key_rests(
+    world: World, posters: Posters
+) -> None:
+    """One intent that is not sent for each time that the signer is asked, and no more."""
+    await posters.set_balance(posters.second, 0)
+    ids = await posters.ready(1)
+    before = await world.index()
+    await world.poster_transfer(0)
+    await world.mine()
+    await posters.settlement.step(head := await world.index())
+    assert [attempt["nonce"] for attempt in await world.attempts()] == [1]
+    await world.rpc.request("anvil_reorg", [head.number - before.number, []])
+    assert (await posters.sent())[0] == 0
+    posters.first.away = True
+    for _ in range(20):
+        await world.tick(posters.settlement)
+    fillers = [one for one in await world.intents() if one["reason"] == "fill_nonce_gap"]
+    assert 1 <= len(fillers) <= 5
+    posters.first.away = False
+    await world.tick(posters.settlement, 16)
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
+
+
 async def test_with_every_signer_away_all_waits_and_nothing_is_lost(
     world: World, posters: Posters
 ) -> None:

@@ -36,7 +36,7 @@ async def test_who_loses_waits_and_saves_its_gas(world: World) -> None:
     settlement = world.settlement(**_EAGER)
     rival = await _has_lost(world, settlement)
     later = [await _race(world, rival, settlement) for _ in range(8)]
-    assert sum(later) <= 2
+    assert sum(later) <= 4  # a wait can be none; five of eight are so once in ten thousand times
     assert {outcome for each in (await world.items()).values() for outcome in each} == {_ALREADY}
     assert await world.credit(world.poster.address) == 0
 

@@ -26,7 +26,6 @@ from inferd.settlement.refunding import Refunder
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.state import IntentState
 from inferd.settlement.turns import DELIVERIES, REFUNDS, ResultTurns, Turns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
@@ -140,13 +139,8 @@ class Settlement:
             await queue.follow(sights[queue.address])
         lanes = await self._lanes(claimed, sights)
         await self._poster.post(sight, lanes)
-        # One whose receipt nobody shows holds up no later one of its kind.
         under_way = {
-            intent.kind
-            for queue in claimed
-            for intent in queue.live
-            if intent.state is IntentState.MINED
-            or queue.is_under_way(intent, sights[queue.address])
+            kind for queue in claimed for kind in queue.kinds_under_way(sights[queue.address])
         }
         if "deliver" not in under_way:
             await self._deliverer.deliver(lanes)

@@ -104,6 +104,22 @@ class KeyQueue:
     def outbox(self) -> Outbox:
         return self._outbox
 
+    @property
+    def stalled(self) -> list[Intent]:
+        """Of those that take a slot, the ones that no endpoint is known to have."""
+        return [intent for intent in self.waiting if intent.state in UNTAKEN]
+
+    def kinds_under_way(self, sight: Sight) -> set[str]:
+        """Of which no second one is made. What is with a stalled key holds up no other key, nor
+        does one whose receipt nobody shows hold up a later one of its kind."""
+        if self.stalled:
+            return set()
+        return {
+            intent.kind
+            for intent in self.live
+            if intent.state is IntentState.MINED or self.is_under_way(intent, sight)
+        }
+
     async def claim(self) -> bool:
         """Whether the key is ours to send with; says so where it is another process's. Database
         errors propagate."""
@@ -155,11 +171,10 @@ class KeyQueue:
             self.status.last_error = self.status.last_error or trouble
         if self.status.noticed is PausedReason.SIGNER_UNAVAILABLE:
             slots = 0  # What would be planned now could not be signed.
-        stalled = [intent for intent in self.waiting if intent.state in UNTAKEN]
-        if stalled:
+        if self.stalled:
             # What comes later cannot be mined before it: no new nonces behind it.
             slots = 0
-            self._say_why(stalled[0].attempts[-1])
+            self._say_why(self.stalled[0].attempts[-1])
         self._launcher.behind_others = behind_others
         return Lane(self._launcher, sight, slots, self.status)
 

@@ -267,6 +267,30 @@ async def test_bytes_that_nobody_takes_hold_up_their_own_key_only(
     assert posters.paused == [None, None]
 
 
+async def test_a_delivery_that_is_stuck_with_one_key_holds_up_none_by_another(
+    world: World, posters: Posters
+) -> None:
+    async def refuses_the_first(real: Any, raw: bytes) -> Any:
+        refused = await world.pool.fetchval(
+            "SELECT a.sender = $2 AND i.kind <> 'post' FROM node.tx_attempt a"
+            " JOIN node.tx_intent i ON i.id = a.intent_id WHERE a.raw = $1",
+            raw,
+            posters.first.address,
+        )
+        return await (error("not today")(real, raw) if refused else real(raw))
+
+    await posters.set_balance(posters.second, ETHER)
+    posters.rpc.always("send_raw_transaction", refuses_the_first)
+    diary = await world.new_diary()
+    for number in range(2):
+        request_id = await world.ask_by(diary)
+        await world.compute([request_id])
+        await world.tick(posters.settlement, 5)
+        answer = await world.answer_of(diary, request_id)
+        assert answer == (f"answer {request_id}".encode() if number else b"")
+    assert posters.paused == [PausedReason.TRANSACTION_REFUSED, None]
+
+
 async def test_a_key_that_is_taken_out_is_followed_to_its_end(
     world: World, posters: Posters
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -107,6 +108,24 @@ def test_an_answer_is_read_back(output: bytes) -> None:
     done = JobDone("0x" + "00" * 32, output, "text/plain", {"a": [1, "b"]}, "0x" + "00" * 64, 3)
     assert decode_answer(encode(done)) == done
     assert decode_answer(encode(JobRunning())) == JobRunning()
+
+
+def test_a_manifest_that_is_too_large_is_not_made_into_values() -> None:
+    """Else one answer of a few megabytes would hold up whoever reads it for seconds."""
+    done = JobDone("0x" + "00" * 32, b"", "text/plain", {}, "0x" + "00" * 64, 3)
+    large = b'{"a":[' + b",".join([b"[]"] * 200_000) + b"]}"
+    body = encode(done).replace(b'"manifest":{}', b'"manifest":' + large + b',"manifest":{}')
+    for sent in (body, body.replace(b',"manifest":{}', b"")):
+        tracemalloc.start()
+        try:
+            with contextlib.suppress(BadMessage):
+                assert decode_answer(sent) == done, "the last one counts"
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak_bytes < len(sent)
+    with pytest.raises(BadMessage, match="manifest has more than"):
+        decode_answer(sent)
 
 
 def test_unknown_fields_are_passed_over() -> None:

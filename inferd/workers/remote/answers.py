@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from indexer.types import Address, Hash32
-from inferd.protocol.worker_api import BadAnswer, JobDone, JobId, signed_item
+from inferd.protocol.worker_api import MAX_MANIFEST_BYTES, BadAnswer, JobDone, JobId, signed_item
 from inferd.workers.job import Job, SignedResult, WorkerLied
 
-MAX_MANIFEST_BYTES = 16 * 1024
 _MAX_DEPTH = 8
 _MEDIA_TYPE = re.compile(
     r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}"

@@ -16,6 +16,7 @@ from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import (
     JOBS,
+    MAX_MANIFEST_BYTES,
     MAX_WAIT_MS,
     SIGN,
     BadMessage,
@@ -40,7 +41,7 @@ from inferd.workers.job import (
 )
 from inferd.workers.logs import job_log
 from inferd.workers.pool import Elsewhere
-from inferd.workers.remote.answers import MAX_MANIFEST_BYTES, checked_result, job_id
+from inferd.workers.remote.answers import checked_result, job_id
 from inferd.workers.remote.client import WorkerClient, refusal_words, retry_after_s
 from inferd.workers.retries import RetryBudget
 

@@ -36,6 +36,7 @@ MAX_WAIT_MS = 60_000
 MAX_SIGNED_ITEMS = 400
 """In one group, at most: what fits a transaction."""
 MAX_MODEL_CHARACTERS = 200
+MAX_HEARTBEAT_MODELS = 64
 MAX_MANIFEST_BYTES = 16 * 1024
 """Of a manifest as it is sent: what is larger is not read at all."""
 _MAX_ID = 2**63 - 1
@@ -235,7 +236,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     queued: _Count
     """Jobs that wait for a slot."""
     free_memory_mb: _Time
-    models: list[ModelHealth]
+    models: Annotated[list[ModelHealth], msgspec.Meta(max_length=MAX_HEARTBEAT_MODELS)]
     version: Annotated[str, msgspec.Meta(max_length=100)]
     """Release of the agent."""
     stopping: bool = False

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import BadSignature, DigestSigner, compact, domain_separator
-from inferd.protocol.worker_api import Heartbeat, ModelHealth, SignedHeartbeat, as_hex, of_hex
+from inferd.protocol.worker_api import (
+    MAX_HEARTBEAT_MODELS,
+    Heartbeat,
+    ModelHealth,
+    SignedHeartbeat,
+    as_hex,
+    of_hex,
+)
 from inferd.protocol.worker_api_signing import (
     BadCredentials,
     BadHeartbeat,
@@ -201,10 +208,14 @@ def test_a_heartbeat_is_the_workers_answer_to_one_request() -> None:
     assert checked_heartbeat(sent, nonce=NONCE, worker=worker, domain=DOMAIN) == beat
     again = sign_heartbeat(DigestSigner(KEY), DOMAIN, a_heartbeat(nonce="0x" + "01" * 32))
     foreign = sign_heartbeat(DigestSigner(PrivateKey(b"\x06" * 32)), DOMAIN, beat)
+    crowded = sign_heartbeat(
+        DigestSigner(KEY), DOMAIN, a_heartbeat(models=beat.models * (MAX_HEARTBEAT_MODELS + 1))
+    )
     altered = sent.heartbeat.replace(b'"slots":4', b'"slots":9')
     for spoiled in (
         again,
         foreign,
+        crowded,
         SignedHeartbeat(altered, sent.signature),
         SignedHeartbeat(b"{}", sent.signature),
         SignedHeartbeat(sent.heartbeat, as_hex(bytes(64))),

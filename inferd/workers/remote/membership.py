@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from indexer.types import Address
 from inferd.protocol.request import ModelId, model_id
@@ -184,8 +185,15 @@ def membership(row: Registered, heard: Heard, terms: Terms, suspended: str | Non
 def names_told(row: Registered, heartbeat: Heartbeat) -> dict[ModelId, str]:
     """Names of the registered models, by their ids. A name is true or of no use: its hash is the
     id."""
-    told = {model_id(model.name): model.name for model in heartbeat.models}
+    told = {_id_of(model.name): model.name for model in heartbeat.models}
     return {number: name for number, name in told.items() if number in row.models}
+
+
+@lru_cache(maxsize=16_384)
+def _id_of(name: str) -> ModelId:
+    """Heartbeats are gone through every second, and hashing some thousand names of strangers each
+    time would take most of it."""
+    return model_id(name)
 
 
 def _registered_bar(row: Registered, terms: Terms) -> Bar | None:
@@ -239,7 +247,7 @@ def _announced(row: Registered, heartbeat: Heartbeat | None) -> Announced:
             model.tokens_per_s,
         )
         for model in heartbeat.models
-        if (number := model_id(model.name)) in row.models
+        if (number := _id_of(model.name)) in row.models
     }
     # Memory is what it has, and not what is free while it computes.
     return Announced(offers, min(row.slots, heartbeat.slots), row.memory_mb)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.types import Address
-from inferd.protocol.request import model_id
+from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.worker_api import Heartbeat, ModelHealth
+from inferd.workers.remote import membership as members
 from inferd.workers.remote.clocks import Offset, SkewFilter
 from inferd.workers.remote.membership import (
     Bar,
@@ -160,3 +162,19 @@ def test_a_measured_skew_is_as_right_as_it_says(
     assert abs(found.offset.skew_ms - true_ms) <= found.offset.error_ms + 1e-3
     shortest = min(there + back for there, back in ways_ms[-8:])
     assert found.offset.error_ms <= shortest / 2 + 1e-6
+
+
+def test_names_of_strangers_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def counted(name: str) -> ModelId:
+        hashed.append(name)
+        return model_id(name)
+
+    monkeypatch.setattr(members, "model_id", counted)
+    members._id_of.cache_clear()
+    models = [ModelHealth(f"of nobody {n}", True, 0.0, 1.0, 0.0) for n in range(9)]
+    heard = replace(HEARD, heartbeat=msgspec.structs.replace(BEAT, models=models))
+    for _ in range(5):
+        assert membership(ROW, heard, Terms(), None).bar is Bar.NO_MODEL
+    assert sorted(hashed) == [model.name for model in models]

@@ -34,6 +34,8 @@ Outcome = SignedResult | Failure
 
 _USUAL_TOKENS = 64
 """Of a request that leaves its length to the worker."""
+_MAY_GO_ON = (FailureKind.TIMEOUT, FailureKind.FAILED)
+"""After which the worker may compute on."""
 
 
 class Attempts:
@@ -128,7 +130,11 @@ class Attempts:
                     return task.result()
             # One has failed: the other is all there is.
             of_first, of_second = await asyncio.gather(first, second)
-            return of_second if isinstance(of_second, SignedResult) else of_first
+            if isinstance(of_second, SignedResult):
+                self._drop_rest(worker, job, of_first)
+                return of_second
+            self._drop_rest(other, job, of_second)
+            return of_first
         finally:
             await _end(second)
             self._pool.release(address)
@@ -137,12 +143,19 @@ class Attempts:
         self, loser: Worker, job: Job, task: asyncio.Task[Outcome], *, slow: bool, begun_at_s: float
     ) -> None:
         if task.done():
+            self._drop_rest(loser, job, task.result())
             return
         task.cancel()
         self._drop(loser, job)
         if slow:
             self._pool.answered(loser.address, slow=True)
             self._pool.congested(loser.address, begun_at_s=begun_at_s)
+
+    def _drop_rest(self, worker: Worker, job: Job, outcome: Outcome) -> None:
+        """What is left at a worker of whose outcome nothing comes: an answer, or a computation that
+        goes on though nobody waits for it here."""
+        if isinstance(outcome, SignedResult) or outcome.kind in _MAY_GO_ON:
+            self._drop(worker, job)
 
     async def _on(
         self, worker: Worker, job: Job, limit_s: float, expected: Patience | None, log: Any

@@ -192,6 +192,39 @@ async def test_where_the_first_fails_the_second_answers_alone(house: House) -> N
     assert house.pool.standing(first.address).failure_share == 1.0
 
 
+IMPATIENT = Patience(p90_ms=200, p99_ms=200, inclusion_s=1.0)
+"""The first is given up after the least time-out of 5 s."""
+
+
+async def test_a_first_that_is_given_up_is_cancelled_once_the_second_has_answered(
+    house: House,
+) -> None:
+    first, second = await house.hire(1), await house.hire(2)
+    first.gate, second.gate = asyncio.Event(), asyncio.Event()
+    await house.serve(a_job(1, deadline_in_s=60), first, IMPATIENT, lease_ms=59_000)
+    await until(lambda: second.asked)
+    await until(lambda: house.pool.standing(first.address).failure_share == 1.0)
+    second.gate.set()
+    await until(lambda: first.dropped and second.dropped)
+    assert await house.results() == [(1, second.address)]
+    assert first.computed == []
+
+
+async def test_a_second_that_is_given_up_is_cancelled_where_the_first_fails_too(
+    house: House,
+) -> None:
+    first, second = await house.hire(1), await house.hire(2)
+    first.gate, second.gate = asyncio.Event(), asyncio.Event()
+    first.mangle = lambda job, done: wrong_key(job, done.output)
+    lease = await house.serve(a_job(1, deadline_in_s=6), first, HURRIED, lease_ms=5_000)
+    await until(lambda: second.asked)
+    first.gate.set()
+    await until(lambda: house.outcomes)
+    await until(lambda: second.dropped)
+    assert await house.end_of(lease) == ("failed", FailureKind.LIED)
+    assert second.computed == []
+
+
 async def test_a_lie_is_counted_with_what_it_was(house: House) -> None:
     liar = await house.hire(1)
     liar.mangle = lambda job, done: wrong_key(job, done.output)
@@ -217,7 +250,9 @@ async def test_a_worker_may_say_no_at_no_cost(
     worker = await house.hire(1)
 
     async def no(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"code": code, "message": ""}, status=status)
+        return web.json_response(
+            {"code": code, "message": ""}, status=status, headers={"Retry-After": "30"}
+        )
 
     worker.faults = [no]
     lease = await house.serve(a_job(1), worker)

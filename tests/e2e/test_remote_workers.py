@@ -68,7 +68,7 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
         "node",
         empty_database,
         models=(),
-        sections="[pool]\nheartbeat_s = 0.2\nstale_after_s = 2",
+        sections="[pool]\nheartbeat_s = 0.2\nstale_after_s = 5",
     )
     asked = await world.ask("before there is anybody")
     async with AsyncExitStack() as stack:
@@ -93,7 +93,7 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
         shown = await until_worker(node, True)
         (model,) = shown["models"]
         assert (model["model"], model["good"], model["lies"]) == (MODEL, 4, 0)
-        assert shown["heartbeat_age_s"] < 2
+        assert shown["heartbeat_age_s"] < 5
         assert abs(shown["skew_ms"]) <= shown["skew_error_ms"] + 5
 
         code, out, err = await run(node, "workers")

@@ -204,7 +204,7 @@ async def test_an_answer_that_does_not_begin_is_not_waited_for(
 ) -> None:
     server = await serve(never)
     with pytest.raises(TooSlow, match="no answer"):
-        await client.get(server.url, Limits(1000, connect_s=0.2, head_s=0.1))
+        await client.get(server.url, Limits(1000, connect_s=2.0, head_s=0.1))
     await asyncio.wait_for(server.ended.wait(), 30)
 
 

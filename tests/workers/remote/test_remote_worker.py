@@ -246,7 +246,7 @@ async def test_a_slow_drip_ends_with_its_connection(scripted: ScriptedWorker) ->
             ended.set()
 
     scripted.faults = [drip] * 3
-    async with remote(scripted, timeout_s=0.3, budget=RetryBudget(reserve=0.0)) as worker:
+    async with remote(scripted, timeout_s=1.5, budget=RetryBudget(reserve=0.0)) as worker:
         with pytest.raises(WorkerFailed, match="does not end"):
             await worker.compute(a_job())
         await asyncio.wait_for(ended.wait(), 30)

@@ -123,7 +123,7 @@ async def write(
     await leases.end(connection, [(ending.lease.id, ending.failure) for ending in fresh])
     experiences = (ending.experience(stored=ending.lease.key in new) for ending in fresh)
     await service_stats.record(connection, [one for one in experiences if one is not None])
-    before = [one.lease for one in endings if one.has_result and held[one.lease.id].told]
+    before = [(one.lease, one.by) for one in endings if one.has_result and held[one.lease.id].told]
     old = await results.stored_by(connection, before) if before else set()
     counted = {ending.lease.id for ending in fresh if ending.lease.key not in old - new}
     return [

@@ -178,8 +178,9 @@ async def store(
     return {RequestKey(row["request_id"], row["commitment"]) for row in rows}
 
 
-async def stored_by(connection: Connection, of: Sequence[Lease]) -> set[RequestKey]:
-    """The requests of those of these leases whose result is stored."""
+async def stored_by(connection: Connection, of: Sequence[tuple[Lease, Address]]) -> set[RequestKey]:
+    """The requests of those of these leases whose result by that worker is stored: a hedged
+    request's may be of another worker than the lease's."""
     rows = await connection.fetch(
         """
         SELECT request_id, commitment
@@ -187,9 +188,9 @@ async def stored_by(connection: Connection, of: Sequence[Lease]) -> set[RequestK
              AS asked (request_id, commitment, worker, lease_id)
         JOIN node.result USING (request_id, commitment, worker, lease_id)
         """,
-        [lease.key.id for lease in of],
-        [lease.key.commitment for lease in of],
-        [lease.worker for lease in of],
-        [lease.id for lease in of],
+        [lease.key.id for lease, _ in of],
+        [lease.key.commitment for lease, _ in of],
+        [worker for _, worker in of],
+        [lease.id for lease, _ in of],
     )
     return {RequestKey(row["request_id"], row["commitment"]) for row in rows}

@@ -318,6 +318,18 @@ async def test_a_transaction_that_is_repeated_counts_nothing_twice(house: House)
     assert await house.counts(worker) == (1, 0, 1, 0, 0)
 
 
+async def test_a_hedged_result_that_is_written_again_is_stored_as_it_was(house: House) -> None:
+    first, second = await house.hire(1), await house.hire(2)
+    job = a_job(1)
+    lease = await lease_for(house.database, job, first.address)
+    result = await house.pool.worker(second.address).compute(job)
+    ending = Ending(lease, job, result, 100.0, 0.0)
+    for anew in (True, False):
+        async with house.database.acquire() as connection, connection.transaction():
+            (written,) = await endings.write(connection, [ending])
+        assert (written.stored, written.in_time, written.anew) == (True, True, anew)
+
+
 async def test_only_the_newest_failures_are_kept(house: House) -> None:
     await house.database.execute(
         """

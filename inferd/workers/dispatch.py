@@ -113,7 +113,6 @@ class Dispatcher:
         """Stops computing, lets writes under way finish for a moment. Unfinished leases stay
         active: they expire, or `abandon_previous` ends them at the next start. Workers elsewhere
         are not told: whoever works next asks the same of them, and finds it computed."""
-        await self._late.close()
         for lease_id in self._computing:
             self._tasks[lease_id].cancel()
         if self._tasks:
@@ -122,6 +121,8 @@ class Dispatcher:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        # Not before: a lease that runs out at its end would be waited for without end.
+        await self._late.close()
         for drop in self._drops:
             drop.cancel()
         if self._drops:

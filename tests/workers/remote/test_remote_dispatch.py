@@ -282,6 +282,30 @@ async def test_who_works_next_finds_what_was_being_computed(house: House) -> Non
     assert len(worker.computed) == 1
 
 
+async def test_nothing_is_waited_for_after_the_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also not the answer to a lease that runs out while the end is waited for."""
+    worker = await house.hire(1)
+    worker.gate, let_go = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(job: Job) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let_go.wait()
+
+    monkeypatch.setattr(house.pool.worker(worker.address), "late", stubborn)
+    await house.serve(a_job(1), worker, lease_ms=300)
+    await until(lambda: house.dispatcher.waiting_late == 1 and house.dispatcher.running == 0)
+    await house.serve(a_job(2), worker, lease_ms=1_000)
+    closing = asyncio.create_task(house.dispatcher.close())
+    await until(lambda: house.dispatcher.running == 0)
+    let_go.set()
+    await closing
+    assert house.dispatcher.waiting_late == 0
+
+
 async def test_a_result_that_was_lost_in_the_database_is_kept_at_the_worker(house: House) -> None:
     worker = await house.hire(1)
 

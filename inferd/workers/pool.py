@@ -97,6 +97,7 @@ class _Member:
     leaving: bool = False
     in_flight: int = 0
     rests_until_s: float = 0.0
+    refused_at_s: float = float("-inf")
     rests: Backoff = field(default_factory=lambda: Backoff(_FIRST_REST_S, _LONGEST_REST_S))
 
     def most_at_once(self, slots: int, now_s: float) -> int:
@@ -234,14 +235,20 @@ class WorkerPool:
             member.limit.congested(begun_at_s=begun_at_s, now_s=self._clock())
 
     def busy(self, address: Address, *, begun_at_s: float, retry_after_s: float) -> None:
-        """It had no room, which is no failure: it rests as long as it asks for, or for a while that
-        grows with each refusal."""
+        """It had no room, which is no failure: it rests as long as it asks for, and at least for a
+        while that grows with each refusal: one that asks for an instant would have every lease.
+
+        Of what was asked before its last refusal, another one tells nothing new.
+        """
         member = self._members.get(address)
         if member is None or member.limit is None:
             return
         self.congested(address, begun_at_s=begun_at_s)
-        pause_s = min(_LONGEST_REST_S, retry_after_s) or member.rests.next_s()
-        member.rests_until_s = max(member.rests_until_s, self._clock() + pause_s)
+        now_s, pause_s = self._clock(), min(_LONGEST_REST_S, retry_after_s)
+        if begun_at_s >= member.refused_at_s:
+            pause_s = max(pause_s, member.rests.next_s())
+            member.refused_at_s = now_s
+        member.rests_until_s = max(member.rests_until_s, now_s + pause_s)
 
     def second(
         self, first: Address, model: ModelId, tokens: int, *, proved: float

@@ -161,6 +161,28 @@ async def test_a_busy_worker_rests_and_is_asked_for_less_but_embedded_ones_are_a
     assert await slots() == {embedded.address: 4, other.address: 2}
 
 
+@pytest.mark.parametrize("retry_after_s", [0.0, 0.001])
+async def test_the_rest_grows_with_each_refusal_but_not_within_a_burst(
+    pool: Pool, retry_after_s: float
+) -> None:
+    clock = Clock()
+    other = a_worker(pool, Scripted())
+    workers = WorkerPool([], clock=clock)
+    workers.join(other, held=None)
+
+    def refused(begun_at_s: float) -> float:
+        clock.now_s += 0.01
+        workers.busy(other.address, begun_at_s=begun_at_s, retry_after_s=retry_after_s)
+        return workers.standing(other.address).rests_s
+
+    begun_at_s = clock.now_s
+    assert max(refused(begun_at_s) for _ in range(50)) <= 0.25
+    assert max(refused(clock.now_s) for _ in range(50)) > 1.0, "whatever it asks for"
+    clock.now_s += 30.0
+    workers.answered(other.address)
+    assert refused(clock.now_s) <= 0.25
+
+
 async def test_a_second_worker_is_one_that_is_free_fit_and_proved(pool: Pool) -> None:
     first, slow, quick = (
         a_worker(pool, Scripted(prior_ms=prior_ms), seed=seed)

@@ -259,12 +259,12 @@ async def test_postgres_restarting_between_computing_and_storing_loses_nothing(
     pool = await open_pool(own_server.url)
     worker = a_worker(pool, Scripted(gate))
     house = House(pool, worker)
-    lease = await house.serve(a_job(1), worker, lease_ms=1000)
+    lease = await house.serve(a_job(1), worker, lease_ms=6_000)
     await gate.reached.wait()
     await asyncio.to_thread(own_server.stop)
     try:
         gate.opened.set()
-        await asyncio.sleep(1.5)  # past the end of the lease: a computed result outlives it
+        await asyncio.sleep(6.5)  # past the end of the lease: a computed result outlives it
         assert house.dispatcher.running == 1
         assert house.pool.in_flight(worker.address) == 0
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -196,6 +197,13 @@ async def build_groups(
 
     made = await asyncio.gather(*map(groups_of, sorted(by_worker)))
     return [group for groups in made for group in groups]
+
+
+def apart(groups: Sequence[Group], results: Sequence[StoredResult]) -> list[StoredResult]:
+    """The results of workers that did not sign theirs together: dearer than was reckoned with, and
+    no reason to keep those of others waiting."""
+    groups_of = Counter(group.worker for group in groups)
+    return [result for result in results if groups_of[result.worker] > 1]
 
 
 def post_calldata(groups: Sequence[Group], decisions_root: Hash32) -> bytes:

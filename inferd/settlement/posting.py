@@ -17,6 +17,7 @@ from inferd.settlement.batch import (
     Group,
     SignGroup,
     StoredResult,
+    apart,
     build_groups,
     load_base_fees,
     load_decisions,
@@ -300,7 +301,7 @@ class Poster:
         if cost_wei > earned_wei:
             # The model was too kind. Held for a block only: prices move, and others may join.
             self._status.noticed = PausedReason.UNPROFITABLE
-            for result in chosen:
+            for result in apart(groups, chosen) or chosen:
                 self._holds.hold_once(result.outbox_item(), sight.head.number)
             return _Verdict.SIFTED
         draft, fees = drafted(

@@ -16,7 +16,7 @@ from indexer.types import Address, Wei
 from inferd.chain.amounts import Deadline, parse_duration_s, parse_fee_wei
 from inferd.chain.requester import Submitted, submit
 from inferd.cli.addresses import parse_address
-from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode
+from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode, NotFound
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
 from inferd.cli.private import sealed_prompt
 from inferd.cli.result import Answer, fetch_answer, opened_answer, show_answer
@@ -30,6 +30,7 @@ from inferd.cli.session import (
 )
 from inferd.cli.waiting import wait_until_settled
 from inferd.inputs.source import input_of
+from inferd.node.pool_models import PoolView
 from inferd.protocol.request import Delivery, InputKind, RequestParams, model_id
 from inferd.protocol.terms import MAX_QUORUM
 
@@ -163,7 +164,7 @@ def submit_command(
         delivery=_delivery(delivery),
         uri=_uri(uri, private=private),
         private=private,
-        operator=parse_address(operator) if operator else None,
+        operator=_operator(operator, private=private),
     )
     timeout_s = parse_duration_s(timeout)
     session = session_of(context)
@@ -192,7 +193,7 @@ def submit_command(
 async def _ask(session: Session, question: Question, *, anyway: bool) -> tuple[Submitted, int]:
     async with deployed_chain(session) as chain:
         if not anyway:
-            await _refuse_unknown_model(session, chain, question.model)
+            await _refuse_unknown_model(session, chain, question)
         return await _submit(session, chain, question)
 
 
@@ -201,7 +202,7 @@ async def _ask_and_wait(
 ) -> Answer:
     async with deployed_chain(session) as chain:
         if not anyway:
-            await _refuse_unknown_model(session, chain, question.model)
+            await _refuse_unknown_model(session, chain, question)
         submitted, _ = await _submit(session, chain, question)
         for line in _lines(submitted):
             note(line)
@@ -251,21 +252,35 @@ async def _input(session: Session, chain: DeployedChain, question: Question) -> 
         )
 
 
-async def _refuse_unknown_model(session: Session, chain: DeployedChain, model: str) -> None:
+async def _refuse_unknown_model(session: Session, chain: DeployedChain, question: Question) -> None:
+    model, pool = question.model, PoolView(workers=[])
     async with NodeClient(session.settings.node_url) as client:
         try:
             status = await client.status()
+            if not question.private:  # only workers inside the node have its keys
+                pool = await client.workers()
+        except NotFound:
+            pass  # It tells of no others.
         except (NodeUnreachable, NotAnInferdNode) as error:
             note(f"warning: cannot tell whether a worker serves {model}: {error.message}")
             return
     if status.chain_id != chain.contracts.chain_id:
         note(f"warning: the node at {client.shown} serves another chain, {status.chain_id}")
         return
-    served = sorted({worker.model for worker in status.workers})
-    if model not in served:
+    served = {worker.model for worker in status.workers} | {
+        one.model
+        for worker in pool.workers
+        # One that is silent or rests for a while is waited for.
+        if worker.in_pool or worker.heartbeat_age_s is not None
+        for one in worker.models
+    }
+    # A node knows the names of its own models, and the ids of others.
+    if not served & {model, "0x" + model_id(model).hex()}:
+        named = ", ".join(sorted(served)) or "none"
+        what = "private requests for the model" if question.private else "the model"
         raise ModelUnknown(
-            f"no worker of the node at {client.shown} serves the model {model!r}",
-            help_text=f"choose of {', '.join(served) or 'none'}, or submit with --anyway",
+            f"no worker of the node at {client.shown} serves {what} {model!r}",
+            help_text=f"choose of {named}, or submit with --anyway",
         )
 
 
@@ -281,6 +296,16 @@ def _uri(uri: str, *, private: bool) -> str:
             help_text="name one of https://, http://, ipfs:// or data:",
         )
     return uri
+
+
+def _operator(operator: str, *, private: bool) -> Address | None:
+    """Who says whose key it is means a prompt that nobody else reads: none goes out in plain."""
+    if operator and not private:
+        raise BadPrompt(
+            "--operator is for a prompt that is encrypted, and without --private all can read it",
+            help_text="add --private, or leave out --operator; nothing was sent",
+        )
+    return parse_address(operator) if operator else None
 
 
 def _delivery(name: DeliveryName) -> Delivery:

@@ -42,7 +42,7 @@ NameOption = Annotated[
     typer.Option(
         "--name",
         metavar="NAME",
-        help="Which worker of the settings; needed where there are several.",
+        help="Which worker of the settings; else the one with an `endpoint`, or the first.",
     ),
 ]
 BackendOption = Annotated[

@@ -221,6 +221,42 @@ def test_a_prompt_may_be_elsewhere(cli: Cli, deployed: Anvil) -> None:
     both.refused(ExitCode.CONFIGURATION, "cannot be encrypted")
 
 
+@pytest.mark.parametrize("name", ["elsewhere", "0x" + model_id("elsewhere").hex()])
+def test_a_model_of_workers_elsewhere_is_known(
+    cli: Cli, deployed: Anvil, node: FakeNode, name: str
+) -> None:
+    ask = ("submit", "--model", "elsewhere", *ASK[2:])
+    node.says("/v1/status", status_body())
+    cli(*ask).refused(ExitCode.CONFIGURATION, "serves the model 'elsewhere'", "choose of markov")
+    left = _elsewhere(name) | {"in_pool": False, "heartbeat_age_s": None}
+    node.says("/v1/workers", {"workers": [left]})
+    cli(*ask).refused(ExitCode.CONFIGURATION, "serves the model 'elsewhere'")
+    node.says("/v1/workers", {"workers": [left, _elsewhere(name)]})
+    assert cli(*ask).code == 0
+    private = cli(*ask, "--private")
+    private.refused(ExitCode.CONFIGURATION, "serves private requests for the model 'elsewhere'")
+
+
+def _elsewhere(model: str) -> dict[str, Any]:
+    counts = dict.fromkeys(("good", "late", "failed", "timeouts", "lies"), 0)
+    return {
+        "address": ADDRESS,
+        "name": "",
+        "embedded": False,
+        "endpoint": "https://worker.test",
+        "in_pool": True,
+        "reason": "",
+        "slots": 2,
+        "limit": 2,
+        "in_flight": 0,
+        "circuit": "closed",
+        "heartbeat_age_s": 1.0,
+        "skew_ms": 0.0,
+        "stake_wei": "1",
+        "models": [{"model": model, **counts}],
+    }
+
+
 def test_a_pipe_gets_the_exact_bytes_and_a_terminal_readable_ones(
     cli: Cli,
     staffed: Anvil,

@@ -69,3 +69,11 @@ def test_another_posters_key_is_not_used(cli: Cli, deployed: Anvil, node: FakeNo
     cli(*ASK, "--operator", other).refused(ExitCode.CONFIGURATION, "nothing was sent")
     node.says("/v1/encryption-key", _view(deployed, key=bytes(32)))
     cli(*ASK).refused(ExitCode.CONFIGURATION, "not signed by its poster")
+
+
+def test_who_names_an_operator_and_forgets_private_sends_nothing(
+    cli: Cli, deployed: Anvil, node: FakeNode
+) -> None:
+    poster = deployed.config.account(1).address
+    plain = cli(*ASK[:-1], "--operator", poster)
+    plain.refused(ExitCode.CONFIGURATION, "without --private", "nothing was sent")

@@ -101,7 +101,7 @@ async def load_ready(
             "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable, r.delivery,"  # noqa: S608 - constants
             " r.callback_gas_limit,"
             " octet_length(r.input) + coalesce(octet_length(n.output), n.file_bytes, 0)"
-            "     AS content_bytes,"
+            " AS content_bytes,"
             " n.worker, n.digest, n.signature, owned.owner,"
             " extract(epoch FROM n.computed_at)::float8 AS computed_at_s,"
             " failure.failed_intent, failure.failed_size"

@@ -74,6 +74,21 @@ async def test_what_is_ready_says_how_it_is_delivered_and_what_follows(world: Wo
     }
 
 
+async def test_an_output_in_a_file_is_posted_and_not_called_with(world: World) -> None:
+    """Files are for outputs that are too large for any call."""
+    diary = await world.new_diary()
+    (event,), callback = await world.submit(1), await world.ask_by(diary)
+    await world.compute([event, callback])
+    await world.pool.execute("UPDATE node.result SET output = NULL, file_bytes = 300_000")
+    found = await load_ready(
+        world.pool, await world.index(), SettlementSettings(POSTER_BPS), max_gas=10**8
+    )
+    assert {one.ready.key.id: one.deliverable for one in found} == {event: True, callback: False}
+    settlement = world.settlement()
+    await world.tick(settlement, 4)
+    assert await world.fulfilled_events() == {event: 1}
+
+
 async def test_a_post_offers_no_more_for_gas_than_it_earns(world: World) -> None:
     """Its fee pays for its gas at today's price, and not at twice that, which others offer."""
     head = await world.rpc.header("latest")

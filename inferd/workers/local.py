@@ -23,6 +23,7 @@ from inferd.protocol.typed_data import (
 )
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import (
+    BadInput,
     Completion,
     Job,
     RefusedToSign,
@@ -132,7 +133,12 @@ class LocalWorker:
         if self._sealing is None:
             raise WorkerFailed(f"{self._name} has no key for private inputs")
         plain, reply_to = await self._sealing.opened(job)
-        return await self._sealing.closed(job, reply_to, await backend.run(plain))
+        try:
+            completion = await backend.run(plain)
+        except BadInput:
+            # All can read the reason, and the back end's has lengths that padding hides.
+            raise BadInput("what is encrypted in it is empty, too long, or not readable") from None
+        return await self._sealing.closed(job, reply_to, completion)
 
     async def _load(self, backend: Backend) -> None:
         try:

@@ -27,6 +27,7 @@ from inferd.protocol.private import (
     seal_input,
 )
 from inferd.protocol.request import Commitment, model_id
+from inferd.workers.job import BadInput, Job
 from tests.node.house import CHAIN_ID, NODE_KEY, REQUESTS, House, house
 from tests.workers.support import MODEL
 
@@ -114,6 +115,19 @@ async def test_a_stranger_who_copies_the_ciphertext_gets_nothing(private_house: 
     reason, sentence = await told_why(house, 1)
     assert reason == "bad_input"
     assert "for another requester" in sentence
+
+
+async def test_why_an_input_is_bad_tells_no_lengths(private_house: House) -> None:
+    house = private_house
+
+    async def too_long(_: Job) -> bytes:
+        raise BadInput("the prompt has 5321 tokens, the model reads at most 2048")
+
+    house.backends[0].answer = too_long
+    await ask(house, 1, seal_input(SECRET, NODE_KEY.public, REPLY.public, CONTEXT), ALICE)
+    reason, sentence = await told_why(house, 1)
+    assert (reason, "too long" in sentence) == ("bad_input", True)
+    assert "5321" not in await everything_stored(house)
 
 
 async def test_another_nodes_key_or_version_is_refused_before_a_worker(

@@ -349,8 +349,8 @@ def _translated(error: Exception) -> ExchangeError:
         return Forbidden(f"it leads to {cause.refusal}")
     if isinstance(error, TimeoutError):
         return TooSlow("no connection in time")
-    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError | ValueError):
-        return Malformed(f"what it answers is no HTTP ({type(error).__name__})")
     if isinstance(error, aiohttp.InvalidURL):
         return Forbidden("the URL cannot be read")
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError | ValueError):
+        return Malformed(f"what it answers is no HTTP ({type(error).__name__})")
     return Unreachable(words_of(error))

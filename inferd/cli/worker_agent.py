@@ -183,6 +183,7 @@ def check_command(
     section = _section(session.settings, name)
     section.setdefault("key", {"dev_account": 0})  # not opened
     merged = _merged(section, _set(given))
+    _refuse_lacking(session.settings, merged)
     settings = load_settings(session.config, workers=[merged])
     (worker,) = settings.workers
 
@@ -245,14 +246,19 @@ def _chosen(
             help_text="set `endpoint` in its section to where operators reach this agent",
         )
     merged = _merged(section, given)
+    _refuse_lacking(settings, merged)
+    settings = load_settings(session.config, workers=[merged], agent=agent, **whole)
+    return settings, settings.workers[0]
+
+
+def _refuse_lacking(settings: Settings, merged: dict[str, Any]) -> None:
+    """Raises NoSuchWorker where neither settings nor command line say enough of a worker."""
     lacking = [option for name, option in _LEAST.items() if name not in merged]
     if lacking and not settings.workers:
         raise NoSuchWorker(
             f"the settings name no workers, and the command does not name {', '.join(lacking)}",
             help_text="name them, or add a [[workers]] section with an `endpoint` to inferd.toml",
         )
-    settings = load_settings(session.config, workers=[merged], agent=agent, **whole)
-    return settings, settings.workers[0]
 
 
 def _section(settings: Settings, name: str | None) -> dict[str, Any]:

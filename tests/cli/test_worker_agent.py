@@ -152,7 +152,7 @@ def test_what_is_missing_is_said(stage: Stage, cli: Cli) -> None:
     Path("inferd.toml").write_text('data_dir = "data"\n')
     start = ("worker", "--backend", "markov", "--model", "markov", "--dev-account", "5")
     place = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
-    cli("worker").refused(ExitCode.CONFIGURATION, "workers.0.backend: Field required")
+    cli("worker").refused(ExitCode.CONFIGURATION, "does not name --backend, --model")
     cli(*start, *place).refused(ExitCode.CONFIGURATION, "trusts no operator")
     cli(*start, "--operator", "0x12").refused(ExitCode.CONFIGURATION, "0x12 is no address")
     cli(*start, "--listen", "8750").refused(ExitCode.USAGE, "--listen is HOST:PORT")
@@ -180,6 +180,8 @@ def test_register_puts_the_endpoint_on_chain(stage: Stage, cli: Cli) -> None:
 
 
 def test_check_asks_the_model(cli: Cli) -> None:
+    nothing = cli("worker", "check")
+    nothing.refused(ExitCode.CONFIGURATION, "does not name --backend, --model")
     done = cli("worker", "check", "--backend", "markov", "--model", "markov", "--json")
     said = json.loads(done.stdout)
     assert (said["model"], said["deterministic"]) == ("markov", True)

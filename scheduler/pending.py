@@ -151,10 +151,6 @@ class PendingTable:
             self._order = slots
         return self._order
 
-    def model_index(self, model: ModelId) -> int | None:
-        """The index of a model that a request asks or has asked for."""
-        return self._models.get(model)
-
     def _allocate(self, number: int) -> list[int]:
         lacking = number - len(self._free)
         if lacking > 0:

@@ -106,7 +106,9 @@ def test_leases_that_expire_raise_the_p90_and_open_the_circuit() -> None:
     assert beliefs.slots(worker, 74_000) == 1
     request = one.requests[5]
     beliefs.ended(leased(worker, request, 80_000, 5_000))
-    assert beliefs.slots(worker, 80_000) == worker.slots
+    assert beliefs.slots(worker, 80_000) == 1, "one that ended well proves little"
+    beliefs.ended(leased(worker, one.requests[6], 90_000, 5_000))
+    assert beliefs.slots(worker, 90_000) == worker.slots
 
 
 def test_malicious_newcomers_soon_get_next_to_nothing() -> None:

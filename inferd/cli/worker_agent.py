@@ -18,6 +18,7 @@ from inferd.node.logs import configure_logs
 from inferd.node.settings import Settings, load_settings
 from inferd.node.worker_settings import WorkerSettings
 from inferd.protocol.deployment import load_deployment
+from inferd.signals import until_signalled
 
 if TYPE_CHECKING:
     from inferd.workers.backends.check import BackendReport
@@ -201,7 +202,7 @@ def check_command(
 
 def _run(settings: Settings, worker: WorkerSettings) -> None:
     from inferd.workers.service.agent import Post  # noqa: PLC0415 - only this needs the whole agent
-    from inferd.workers.service.running import run_agent, until_signalled  # noqa: PLC0415
+    from inferd.workers.service.running import run_agent  # noqa: PLC0415
 
     configure_logs(settings.log_level, settings.log_format)
     deployment = load_deployment(settings.deployment_file)

@@ -24,7 +24,6 @@ from eth_utils.address import to_checksum_address
 from indexer.database import AWAY, CONNECTION_LOST, Pool, open_pool
 from indexer.errors import (
     DatabaseUnreachable,
-    ExitCode,
     OperatorError,
     RpcUnreachable,
     TemporaryError,
@@ -52,12 +51,12 @@ from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
 from inferd.node.threads import give_way
 from inferd.outputs.files import OutputFiles
 from inferd.protocol.deployment import Deployment, load_deployment
+from inferd.signals import until_signalled
 from inferd.workers.remote.client import Operator
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 5.0
 _LONG_ENOUGH_S = 30.0  # a session that held so long was no failed start
-_STOP_WITHIN_S = 9.0
 _MAX_BROKEN_SESSIONS = 10
 _BROKEN_WITHIN_S = 300.0
 
@@ -77,29 +76,10 @@ def run(settings: Settings, read: Callable[[], Settings]) -> None:
 
 
 async def _until_signalled(settings: Settings, read: Callable[[], Settings]) -> None:
-    stopping, rereading = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop_or_leave, stopping)
-    loop.add_signal_handler(signal.SIGHUP, rereading.set)
+    rereading = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.set)
     work = asyncio.create_task(_work(settings, read, rereading))
-    stop = asyncio.create_task(stopping.wait())
-    await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if not work.done():
-        log.info("stopping")
-        # Whatever hangs: all that matters survives a kill, and a supervisor sends one after 10 s.
-        loop.call_later(_STOP_WITHIN_S, os._exit, ExitCode.INTERNAL)
-        work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
-
-
-def _stop_or_leave(stopping: asyncio.Event) -> None:
-    """The first signal ends in order; a second one, at once."""
-    if stopping.is_set():
-        os._exit(130)
-    stopping.set()
+    await until_signalled(work, on_stop=lambda: log.info("stopping"))
 
 
 async def _work(settings: Settings, read: Callable[[], Settings], rereading: asyncio.Event) -> None:

@@ -1,17 +1,13 @@
-"""Runs an agent from its first check to its end by a signal."""
+"""Runs an agent from its first check on."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import signal
 from pathlib import Path
 
 import structlog
 from eth_utils.address import to_checksum_address
 
-from indexer.errors import ExitCode
 from indexer.rpc import Rpc
 from inferd.chain.connect import check_chain, read_view
 from inferd.chain.register import info_hash
@@ -23,7 +19,6 @@ from inferd.workers.backends.opening import opened
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
 
-_STOP_WITHIN_S = 9.0
 _ZERO_ADDRESS = "0x" + "00" * 20
 
 log = structlog.get_logger("agent")
@@ -77,30 +72,6 @@ async def run_agent(
             )
         )
         await agent.upkeep
-
-
-async def until_signalled(work: asyncio.Task[None]) -> None:
-    """Cancels the work at the first SIGTERM or SIGINT and waits for its end; the second one, and
-    an end that takes too long, end the process at once."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-
-    def stop() -> None:
-        if stopping.is_set():
-            os._exit(ExitCode.INTERRUPTED)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not work.done():
-        # What was signed is on the disk: a kill loses nothing but time.
-        loop.call_later(_STOP_WITHIN_S, os._exit, ExitCode.INTERNAL)
-        work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
 
 
 async def _look_up(rpc: Rpc, post: Post, model: str, endpoint: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from indexer.errors import ExitCode, OperatorError
+from inferd.chain.anvil import free_port
 from inferd.workers.backends.choice import OpenAIOptions
 from inferd.workers.backends.openai import errors
 from inferd.workers.backends.openai.backend import OpenAIBackend
@@ -44,12 +45,6 @@ async def refused(script: Scripted, **options: Any) -> OperatorError:
     assert "\n" not in error.message
     assert error.help_text
     return error
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.mark.parametrize(

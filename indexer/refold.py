@@ -15,9 +15,11 @@ from indexer.abi import UndecodableLog
 from indexer.database import Connection
 from indexer.decode import Decoder
 from indexer.derive import (
+    HOLD_KINDS,
     REQUEST_KINDS,
     WORKER_KINDS,
     LocatedEvent,
+    fold_hold,
     fold_request,
     fold_worker,
     request_of,
@@ -51,6 +53,9 @@ REQUESTS: Final[Derived[int]] = Derived(
     fold_request,
     sql.DELETE_REQUESTS,
     sql.UPSERT_REQUEST,
+)
+HOLDS: Final[Derived[int]] = Derived(
+    sql.SELECT_REQUEST_LOGS, HOLD_KINDS, request_of, fold_hold, sql.DELETE_HOLDS, sql.UPSERT_HOLD
 )
 WORKERS: Final[Derived[Address]] = Derived(
     sql.SELECT_WORKER_LOGS,

@@ -21,6 +21,7 @@ from inferd.node.snapshot import RoundInputs, load_moment, request_of
 from inferd.protocol.private import HEAD_BYTES, EncryptionKey
 from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.terms import TERMS_OF_REQUEST
 from inferd.workers import length_stats
 from inferd.workers.leases import FailureKind
 from inferd.workers.length_stats import Lengths
@@ -36,7 +37,7 @@ _UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
 _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
-           r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
+           r.callback_gas_limit, r.quorum, r.under_terms, terms.verifier, r.input_kind,
            CASE WHEN i.state <> 'lost' OR r.id <= i.newest_request THEN i.state END AS input_state,
            i.trouble AS input_trouble, length(i.content) AS content_bytes,
            substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE i.content END, 1, {HEAD_BYTES})
@@ -56,6 +57,7 @@ _SELECT = f"""
         FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
               FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
+    LEFT JOIN LATERAL ({TERMS_OF_REQUEST}) terms ON r.under_terms
     LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE

@@ -21,6 +21,7 @@ from inferd.protocol.request import Delivery, InputKind
 from inferd.protocol.request import ModelId as ChainModelId
 from inferd.settlement.delivery_gas import later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, unserved
 from inferd.workers.leases import failure_words
 from inferd.workers.length_stats import Lengths
 from scheduler.allowance import Taken
@@ -105,11 +106,12 @@ def _on_blocks(rules: Rules, interval_s: float) -> Rules:
 
 
 def unsupported(
-    quorum: int, head: bytes, keys: Collection[EncryptionKey], *, under_terms: bool
+    quorum: int, head: bytes, keys: Collection[EncryptionKey], *, lacking_terms: str | None
 ) -> str | None:
-    """What of a request this node cannot do, in words; `head` is the beginning of its input."""
-    if under_terms:
-        return "models with a verifier or a dispute window are not served by this node"
+    """What of a request this node cannot do, in words; `head` is the beginning of its input,
+    `lacking_terms` says what of its terms it cannot (`inferd.settlement.terms.unserved`)."""
+    if lacking_terms is not None:
+        return lacking_terms
     if quorum != 1:
         return f"a quorum of {quorum} workers is not served by this node"
     try:
@@ -154,7 +156,9 @@ def request_of(
     )
     tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
     head = row["head"] or b""
-    lacking = unsupported(row["quorum"], head, keys, under_terms=row["under_terms"])
+    under_terms = row["under_terms"]
+    lacking_terms = unserved(row["verifier"]) if under_terms else None
+    lacking = unsupported(row["quorum"], head, keys, lacking_terms=lacking_terms)
     model = ModelId(row["model_id"])
     by_uri, input_state = row["input_kind"] == InputKind.URI, row["input_state"]
     return PendingRequest(
@@ -175,7 +179,7 @@ def request_of(
         input_awaited=by_uri and input_state not in ("here", "lost"),
         input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
-        later_gas=later_gas(*delivery),
+        later_gas=later_gas(*delivery) + (HELD_GAS + RELEASE_GAS if under_terms else 0),
         charged=row["charged"],
         tokens_mean=tokens.mean,
         tokens_sigma=tokens.sigma,

@@ -24,6 +24,7 @@ from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas, 
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS, proven_calldata
 from scheduler.audit import merkle_root
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gas_fit import GasObservation, fit_gas_model
@@ -58,7 +59,9 @@ class StoredResult:
     cohort: Cohort | None = None
     """Those with which it was in a transaction that failed, maybe because of it."""
     later_bytes: int = 0
-    """Of the calldata of the call of a contract that follows from it."""
+    """Of the calldata of the calls of contracts that follow from it."""
+    under_terms: bool = False
+    """It goes by `postProven`, and its payment is held back while it can be disputed."""
 
     def outbox_item(self) -> Item:
         return Item(self.item.request_id, self.item.commitment, self.worker)
@@ -99,6 +102,7 @@ async def load_ready(
     async with pool.acquire() as connection:
         rows = await connection.fetch(
             "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable, r.delivery,"  # noqa: S608 - constants
+            " r.under_terms,"
             " r.callback_gas_limit,"
             " octet_length(r.input) + coalesce(octet_length(n.output), n.file_bytes, 0)"
             " AS content_bytes,"
@@ -134,8 +138,13 @@ def _stored_results(
         # One that is alone in its company waits for nobody.
         in_company = cohort is None or cohort.most_together > 1
         to_contract = row["delivery"] == Delivery.CALLBACK
-        later_gas = DELIVER_GAS + claim_gas(*callback) if to_contract else 0
-        later_bytes = claim_bytes(row["content_bytes"])
+        later_gas = later_bytes = 0
+        if to_contract:
+            later_gas += DELIVER_GAS + claim_gas(*callback)
+            later_bytes += claim_bytes(row["content_bytes"])
+        if row["under_terms"]:
+            later_gas += RELEASE_GAS
+            later_bytes += RELEASE_BYTES
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(worker),
@@ -146,7 +155,7 @@ def _stored_results(
             batchable=row["batchable"] and in_company,
             delivery=DeliveryKind[Delivery(row["delivery"]).name],
             later_gas=later_gas,
-            later_data_wei=data.of(later_bytes, later_gas) if to_contract else 0,
+            later_data_wei=data.of(later_bytes, later_gas) if later_bytes else 0,
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
@@ -158,7 +167,8 @@ def _stored_results(
                 ready,
                 deliverable,
                 cohort,
-                later_bytes if to_contract else 0,
+                later_bytes,
+                row["under_terms"],
             )
         )
     return found
@@ -166,7 +176,8 @@ def _stored_results(
 
 def revenue_of(fee_wei: int, owner: Address, settings: SettlementSettings) -> int:
     """What posting a result earns this operator, in wei: the poster's share, and all of it where
-    the worker's owner is one of the operator's accounts."""
+    the worker's owner is one of the operator's accounts. Under a dispute window it is earned when
+    that is over."""
     return fee_wei if owner in settings.own_accounts else fee_wei * settings.poster_bps // _BPS
 
 
@@ -206,8 +217,11 @@ def apart(groups: Sequence[Group], results: Sequence[StoredResult]) -> list[Stor
     return [result for result in results if groups_of[result.worker] > 1]
 
 
-def post_calldata(groups: Sequence[Group], decisions_root: Hash32) -> bytes:
-    """Calldata of `post`."""
+def post_calldata(groups: Sequence[Group], decisions_root: Hash32, *, proven: bool = False) -> bytes:
+    """Calldata of `post`, or of `postProven` for results whose requests are under terms."""
+    if proven:
+        signed = [(group.items, (group.signature,)) for group in groups]
+        return proven_calldata(signed, decisions_root)
     packed = [(pack_items(group.items), (group.signature,)) for group in groups]
     return calls.post(packed, decisions_root)
 

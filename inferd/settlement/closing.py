@@ -21,6 +21,7 @@ from inferd.settlement.receipts import (
     REFUSED,
     REVERTED,
     SETTLED,
+    is_plain_post,
     item_outcomes,
     posted_groups,
     ran_out_of_gas,
@@ -82,7 +83,8 @@ class Closer:
             await self._close_without_events(intent, outcomes, receipt)
             return
         groups = None
-        if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
+        plain = intent.kind == "post" and is_plain_post(intent.calldata)
+        if plain and outcomes and set(outcomes.values()) == {SETTLED}:
             groups = len(posted_groups(intent.calldata))
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
 

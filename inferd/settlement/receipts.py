@@ -32,7 +32,8 @@ SKIP_REASONS = (
     "quorum_mismatch",
     "terms_apply",
 )
-_POST_TYPES = ("(bytes,(bytes32,bytes32)[])[]", "bytes32")
+_GROUPS, _PROVEN_GROUPS = "(bytes,(bytes32,bytes32)[])[]", "(bytes,(bytes32,bytes32)[],bytes[])[]"
+_POST_SELECTOR = keccak(text=f"post({_GROUPS},bytes32)")[:4]
 
 GROUP_SKIP_REASONS = (
     "bad_length",
@@ -116,9 +117,15 @@ def ran_out_of_gas(gas_used: int, limit: int) -> bool:
 
 
 def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:
-    """The items of each group in the calldata of a post."""
-    groups, _ = decode(_POST_TYPES, calldata[4:])
-    return [unpack_items(items) for items, _ in groups]
+    """The items of each group in the calldata of a post, with proofs or without."""
+    types = _GROUPS if is_plain_post(calldata) else _PROVEN_GROUPS
+    groups, _ = decode((types, "bytes32"), calldata[4:])
+    return [unpack_items(group[0]) for group in groups]
+
+
+def is_plain_post(calldata: bytes) -> bool:
+    """Whether it is a `post`, and no `postProven`, which takes more gas."""
+    return calldata[:4] == _POST_SELECTOR
 
 
 def _name(names: Sequence[str], data: bytes) -> str:

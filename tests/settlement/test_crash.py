@@ -16,8 +16,9 @@ from tests.settlement.scripted import Crash, CrashingPool, CrashingRpc, CrashPoi
 from tests.settlement.world import ETHER, World
 
 _TABLES = (
-    "chain.block, chain.cursor, chain.log, chain.payment, chain.request, chain.worker,"
-    " node.tx_item, node.tx_attempt, node.tx_intent, node.sender, node.gas_observation"
+    "chain.block, chain.cursor, chain.log, chain.payment, chain.request, chain.worker, chain.hold,"
+    " chain.terms, node.tx_item, node.tx_attempt, node.tx_intent, node.sender,"
+    " node.gas_observation"
 )
 _MAX_TICKS = 12
 _PARTS = 2

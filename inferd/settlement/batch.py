@@ -217,7 +217,9 @@ def apart(groups: Sequence[Group], results: Sequence[StoredResult]) -> list[Stor
     return [result for result in results if groups_of[result.worker] > 1]
 
 
-def post_calldata(groups: Sequence[Group], decisions_root: Hash32, *, proven: bool = False) -> bytes:
+def post_calldata(
+    groups: Sequence[Group], decisions_root: Hash32, *, proven: bool = False
+) -> bytes:
     """Calldata of `post`, or of `postProven` for results whose requests are under terms."""
     if proven:
         signed = [(group.items, (group.signature,)) for group in groups]

@@ -23,10 +23,11 @@ from inferd.settlement.orders import Orders
 from inferd.settlement.posting import Poster
 from inferd.settlement.purse import Purse
 from inferd.settlement.refunding import Refunder
+from inferd.settlement.releasing import Releaser
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.turns import DELIVERIES, REFUNDS, ResultTurns, Turns
+from inferd.settlement.turns import DELIVERIES, REFUNDS, RELEASES, ResultTurns, Turns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
@@ -85,6 +86,9 @@ class Settlement:
         self._deliverer = Deliverer(db, contracts, settings, status, turns_to_deliver)
         turns_to_refund = Turns(db, addresses[0], REFUNDS)
         self._refunder = Refunder(db, contracts, settings, status, turns_to_refund)
+        turns_to_release = Turns(db, addresses[0], RELEASES)
+        own = settings.own_accounts.union(addresses)
+        self._releaser = Releaser(db, contracts, settings, status, own, turns_to_release)
         self._funds = Funds(db, settings, status)
 
     async def step(self, head: BlockRef) -> float | None:
@@ -144,6 +148,10 @@ class Settlement:
         }
         if "deliver" not in under_way:
             await self._deliverer.deliver(lanes)
+        if "release" not in under_way:
+            await self._releaser.release(lanes)
+        if "close" not in under_way:
+            await self._releaser.close(lanes)
         if settings.refunds and "refund" not in under_way:
             await self._refunder.refund(lanes)
 

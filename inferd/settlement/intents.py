@@ -131,6 +131,7 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
                 state=AttemptState(row["state"]),
                 error=row["error"],
                 data_fee_wei=int(row["data_fee_wei"]),
+                value_wei=int(row["value_wei"]),
             )
         )
     return [
@@ -145,6 +146,7 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
             attempts=tuple(attempts[row["id"]]),
             earning=Earning.stored(row["inputs"], row["gas_limit"]),
             cancel_asked=row["cancel_asked_at"] is not None,
+            value_wei=int(row["value_wei"]),
         )
         for row in rows
     ]

@@ -293,9 +293,7 @@ class Poster:
         try:
             estimate = await lane.launcher.estimate(call)
         except RPC_TROUBLE as error:
-            await lane.launcher.estimate(
-                self._call((), ZERO_HASH, proven=chosen[0].under_terms)
-            )
+            await lane.launcher.estimate(self._call((), ZERO_HASH, proven=chosen[0].under_terms))
             return self._too_large(chosen, sight, str(error))
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:

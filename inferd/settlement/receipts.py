@@ -21,6 +21,10 @@ REFUND_SKIPPED = keccak(text="RefundSkipped(uint256,uint8)")
 CALLBACK_DELIVERED = keccak(text="CallbackDelivered(uint256,address)")
 CALLBACK_FAILED = keccak(text="CallbackFailed(uint256,address,bytes)")
 CALLBACK_SKIPPED = keccak(text="CallbackSkipped(uint256,uint8)")
+PAYMENT_RELEASED = keccak(text="PaymentReleased(uint256)")
+RELEASE_SKIPPED = keccak(text="ReleaseSkipped(uint256,uint8)")
+DISPUTE_OPENED = keccak(text="DisputeOpened(uint256,address,uint40)")
+DISPUTE_LAPSED = keccak(text="DisputeLapsed(uint256)")
 
 # The order of the contracts' enums SkipReason and GroupSkipReason.
 SKIP_REASONS = (
@@ -45,6 +49,7 @@ GROUP_SKIP_REASONS = (
 )
 
 CALLBACK_SKIP_REASONS = ("not_owed", "not_callback")
+HOLD_SKIP_REASONS = ("not_held", "still_disputable")
 
 SETTLED = "settled"
 ALREADY_SETTLED = "skipped:already_settled"
@@ -55,6 +60,11 @@ CALLBACK_FAILED_OUTCOME = "callback_failed"
 """The consumer reverted or ran out of the gas it asked for. Nobody's fault here."""
 NOT_OWED = f"skipped:{CALLBACK_SKIP_REASONS[0]}"
 """The consumer was called by another transaction before."""
+RELEASED = "released"
+NOT_HELD = f"skipped:{HOLD_SKIP_REASONS[0]}"
+"""It was paid by another transaction before, or is disputed."""
+OPENED = "opened"
+LAPSED = "lapsed"
 REVERTED = "reverted"
 OUT_OF_GAS = "out_of_gas"
 """Reverted, and its gas limit is why. No item's fault: the next limit is higher."""
@@ -75,27 +85,34 @@ NO_CONTRACT = "no_contract_code"
 FAULTS = (REVERTED, REFUSED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
 """Outcomes that are the item's own fault, or may be: they count against it."""
 
+_OUTCOME_OF = {
+    FULFILLED: SETTLED,
+    REFUNDED: REFUNDED_OUTCOME,
+    CALLBACK_DELIVERED: DELIVERED,
+    CALLBACK_FAILED: CALLBACK_FAILED_OUTCOME,
+    PAYMENT_RELEASED: RELEASED,
+    DISPUTE_OPENED: OPENED,
+    DISPUTE_LAPSED: LAPSED,
+}
+
 
 def item_outcomes(
     intent: Intent, logs: Sequence[RawLog], contracts: Contracts
 ) -> dict[tuple[int, Commitment], str]:
     """One of the outcomes above, or 'skipped:<reason>' or 'skipped:group_<reason>', per item."""
+    addresses = {contracts.requests, contracts.results, contracts.disputes}
     by_id: dict[int, str] = {}
     skipped_groups: dict[int, str] = {}
     for log in logs:
-        if log.address not in {contracts.requests, contracts.results} or len(log.topics) < 2:
+        if log.address not in addresses or len(log.topics) < 2:
             continue
         topic, subject = log.topics[0], int.from_bytes(log.topics[1], "big")
-        if topic == FULFILLED:
-            by_id[subject] = SETTLED
-        elif topic == REFUNDED:
-            by_id[subject] = REFUNDED_OUTCOME
-        elif topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
+        if topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
             by_id[subject] = f"skipped:{_name(SKIP_REASONS, log.data)}"
-        elif topic == CALLBACK_DELIVERED:
-            by_id[subject] = DELIVERED
-        elif topic == CALLBACK_FAILED:
-            by_id[subject] = CALLBACK_FAILED_OUTCOME
+        elif topic in _OUTCOME_OF:
+            by_id[subject] = _OUTCOME_OF[topic]
+        elif topic == RELEASE_SKIPPED:
+            by_id[subject] = f"skipped:{_name(HOLD_SKIP_REASONS, log.data)}"
         elif topic == CALLBACK_SKIPPED:
             by_id[subject] = f"skipped:{_name(CALLBACK_SKIP_REASONS, log.data)}"
         elif topic == GROUP_SKIPPED:

@@ -237,6 +237,8 @@ class SettlementStatus:
     """Fulfilled requests whose consumer is still to be called; up to ten thousand are counted."""
     delivering: str = ""
     """Why some of them are not called now, in one sentence; empty where all are."""
+    releasing: str = ""
+    """What became of payments that were held back and are due, in one sentence."""
     refunding: str = ""
     """What became of expired requests last, in one sentence."""
     refunds_left: int = 0

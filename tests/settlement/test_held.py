@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferd.settlement.terms import HELD_GAS
-from tests.settlement.held import hold_states, set_terms
+from tests.settlement.held import WINDOW_S, hold_states, owner_of_workers, pass_time, set_terms
 from tests.settlement.world import ETHER, World
 
 FEE = ETHER // 100
@@ -29,3 +29,26 @@ async def test_results_under_a_window__posted_apart_from_others__held(world: Wor
     print(HELD_GAS, await settlement.gas_model())
     observed = await world.pool.fetch("SELECT items FROM node.gas_observation")
     assert [row["items"] for row in observed] == [2]
+
+
+async def test_what_is_due__released_once__to_the_wei(world: World) -> None:
+    await set_terms(world)
+    ids = await world.submit(3)
+    await world.compute(ids)
+    settlement = world.settlement(own_accounts=frozenset({owner_of_workers(world)}))
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "held")
+    before = await world.credit(owner_of_workers(world))
+
+    await pass_time(world, WINDOW_S + 1)
+    await world.tick(settlement, 5)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    assert await world.credit(world.poster.address) == 3 * FEE // 5
+    assert await world.credit(owner_of_workers(world)) - before == 3 * FEE * 4 // 5
+    post, release = await world.intents()
+    assert (post["kind"], release["kind"], release["outcome"]) == ("post", "release", "done")
+    assert await world.items() == dict.fromkeys(ids, ["settled", "released"])
+    await world.tick(settlement, 3)
+    assert await world.posted() == 2
+    rows = await world.pool.fetch("SELECT gas_used FROM node.tx_attempt")
+    print([r["gas_used"] for r in rows], len(release["calldata"]))

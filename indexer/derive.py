@@ -15,16 +15,12 @@ from msgspec.structs import replace
 from indexer import events as ev
 from indexer.events import Event
 from indexer.rpc.types import RawLog
-from indexer.types import WEI_PER_GWEI, Address, Hash32, Wei
+from indexer.types import Address, Hash32, Wei
 
 REQUEST_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.RequestEvent))
 """Kinds of logs that `fold_request` reads."""
 WORKER_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.WorkerEvent))
 """Kinds of logs that `fold_worker` reads."""
-HOLD_KINDS: Final = tuple(kind.__name__ for kind in get_args(ev.DisputeEvent))
-"""Kinds of logs that `fold_hold` reads."""
-TERMS_KIND: Final = ev.ModelTermsSet.__name__
-"""The kind of logs that `terms` reads."""
 
 _NAME_A_REQUEST: Final = frozenset(
     get_args(ev.RequestEvent) + get_args(ev.SkipEvent) + get_args(ev.DisputeEvent)
@@ -107,45 +103,6 @@ class PaymentRow(msgspec.Struct, frozen=True, gc=False):
     amount_wei: Wei
 
 
-class HoldRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of chain.hold; the fields are its columns."""
-
-    request_id: int
-    commitment: bytes
-    digest: Hash32
-    workers: tuple[Address, ...]
-    owners: tuple[Address, ...]
-    payment_wei: Wei
-    poster: Address
-    poster_wei: Wei
-    bond_wei: Wei
-    disputable_until_s: int
-    held_block: int
-    held_at_s: int
-    held_tx_hash: Hash32
-    state: Literal["held", "disputed", "released", "upheld", "rejected", "lapsed"] = "held"
-    disputer: Address | None = None
-    opened_tx_hash: Hash32 | None = None
-    ruling_until_s: int | None = None
-    slashed_wei: Wei | None = None
-    closed_block: int | None = None
-    closed_at_s: int | None = None
-    closed_tx_hash: Hash32 | None = None
-
-
-class TermsRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of chain.terms; the fields are its columns."""
-
-    block_hash: Hash32
-    log_index: int
-    block_number: int
-    model_id: Hash32
-    verifier: Address
-    dispute_window_s: int
-    bond_wei: Wei
-    min_quorum: int
-
-
 def request_of(event: Event) -> int | None:
     """The request an event says something of, where the id is one that a request can have."""
     if type(event) not in _NAME_A_REQUEST:
@@ -181,35 +138,6 @@ def fold_worker(located: Iterable[LocatedEvent]) -> WorkerRow | None:
         else:
             row = _worker_after(row, item.event)
     return row
-
-
-def fold_hold(located: Iterable[LocatedEvent]) -> HoldRow | None:
-    """One request's logs in chain order; None where no payment of it was held back."""
-    row: HoldRow | None = None
-    for item in located:
-        if isinstance(item.event, ev.PaymentHeld):
-            row = _held(item.event, item)
-        elif row is not None:
-            row = _hold_after(row, item)
-    return row
-
-
-def terms(located: Iterable[LocatedEvent]) -> list[TermsRow]:
-    """What models ask for from these logs on, in chain order."""
-    return [
-        TermsRow(
-            block_hash=item.log.block_hash,
-            log_index=item.log.log_index,
-            block_number=item.log.block_number,
-            model_id=item.event.model_id,
-            verifier=item.event.verifier,
-            dispute_window_s=item.event.dispute_window_s,
-            bond_wei=Wei(item.event.bond_gwei * WEI_PER_GWEI),
-            min_quorum=item.event.min_quorum,
-        )
-        for item in located
-        if isinstance(item.event, ev.ModelTermsSet)
-    ]
 
 
 def payments(located: Iterable[LocatedEvent]) -> list[PaymentRow]:
@@ -329,59 +257,6 @@ def _worker_after(row: WorkerRow, event: Event) -> WorkerRow:
             return replace(row, unbonding_wei=Wei(0))
         case _:
             return row
-
-
-def _held(event: ev.PaymentHeld, item: LocatedEvent) -> HoldRow:
-    return HoldRow(
-        request_id=event.request_id,
-        commitment=event.commitment,
-        digest=event.digest,
-        workers=event.workers,
-        owners=event.owners,
-        payment_wei=event.payment_wei,
-        poster=event.poster,
-        poster_wei=event.poster_wei,
-        bond_wei=event.bond_wei,
-        disputable_until_s=event.disputable_until_s,
-        held_block=item.log.block_number,
-        held_at_s=item.timestamp_s,
-        held_tx_hash=item.log.tx_hash,
-    )
-
-
-def _hold_after(row: HoldRow, item: LocatedEvent) -> HoldRow:
-    match item.event:
-        case ev.DisputeOpened(disputer=disputer, ruling_until_s=ruling_until_s):
-            return replace(
-                row,
-                state="disputed",
-                disputer=disputer,
-                opened_tx_hash=item.log.tx_hash,
-                ruling_until_s=ruling_until_s,
-            )
-        case ev.PaymentReleased():
-            return _closed(row, item, "released")
-        case ev.DisputeRuled(upheld=upheld, slashed_wei=slashed_wei):
-            ruled = _closed(row, item, "upheld" if upheld else "rejected")
-            return replace(ruled, slashed_wei=slashed_wei)
-        case ev.DisputeLapsed():
-            return _closed(row, item, "lapsed")
-        case _:
-            return row
-
-
-def _closed(
-    row: HoldRow,
-    item: LocatedEvent,
-    state: Literal["released", "upheld", "rejected", "lapsed"],
-) -> HoldRow:
-    return replace(
-        row,
-        state=state,
-        closed_block=item.log.block_number,
-        closed_at_s=item.timestamp_s,
-        closed_tx_hash=item.log.tx_hash,
-    )
 
 
 def _payment(

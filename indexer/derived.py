@@ -12,18 +12,16 @@ from indexer.compare import Difference, Kind
 from indexer.database import Connection
 from indexer.decode import Decoder
 from indexer.derive import (
-    HoldRow,
     LocatedEvent,
     PaymentRow,
     RequestRow,
-    TermsRow,
     WorkerRow,
     payments,
     request_of,
-    terms,
     worker_of,
 )
 from indexer.events import kind_of
+from indexer.holds import HoldRow, TermsRow, terms
 from indexer.refold import HOLDS, REQUESTS, WORKERS, folded, located
 from indexer.types import Address
 

@@ -15,17 +15,16 @@ from indexer.abi import UndecodableLog
 from indexer.database import Connection
 from indexer.decode import Decoder
 from indexer.derive import (
-    HOLD_KINDS,
     REQUEST_KINDS,
     WORKER_KINDS,
     LocatedEvent,
-    fold_hold,
     fold_request,
     fold_worker,
     request_of,
     worker_of,
 )
 from indexer.events import Event
+from indexer.holds import HOLD_KINDS, fold_hold
 from indexer.types import Address
 
 S = TypeVar("S")

@@ -10,16 +10,15 @@ import msgspec
 from msgspec.structs import astuple
 
 from indexer.derive import (
-    HoldRow,
     LocatedEvent,
     PaymentRow,
     RequestRow,
-    TermsRow,
     WorkerRow,
     request_of,
     worker_of,
 )
 from indexer.events import kind_of
+from indexer.holds import HoldRow, TermsRow
 from indexer.rpc.types import RawLog
 
 

@@ -13,9 +13,10 @@ from indexer import sql
 from indexer.batch import Batch, read_batch
 from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
 from indexer.decode import Decoder
-from indexer.derive import LocatedEvent, fold_request, payments, request_of, terms, worker_of
+from indexer.derive import LocatedEvent, fold_request, payments, request_of, worker_of
 from indexer.errors import WrongDatabase
 from indexer.events import DisputeEvent, InferenceRequested, SkipEvent
+from indexer.holds import terms
 from indexer.refold import HOLDS, REQUESTS, WORKERS, located, refold
 from indexer.reorg.window import BlockLink, Window, linked_end
 from indexer.stored import load_forgotten, load_logs

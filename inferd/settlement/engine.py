@@ -15,6 +15,7 @@ from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight
 from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
 from inferd.settlement.delivering import Deliverer
+from inferd.settlement.disputing import Disputer
 from inferd.settlement.funds import Funds
 from inferd.settlement.intents import senders_under_way
 from inferd.settlement.key_queue import Claim, KeyQueue, Shared
@@ -89,6 +90,7 @@ class Settlement:
         turns_to_release = Turns(db, addresses[0], RELEASES)
         own = settings.own_accounts.union(addresses)
         self._releaser = Releaser(db, contracts, settings, status, own, turns_to_release)
+        self._disputer = Disputer(db, contracts, settings, status, own, fence)
         self._funds = Funds(db, settings, status)
 
     async def step(self, head: BlockRef) -> float | None:
@@ -142,10 +144,13 @@ class Settlement:
         for queue in claimed:
             await queue.follow(sights[queue.address])
         lanes = await self._lanes(claimed, sights)
-        await self._poster.post(sight, lanes)
         under_way = {
             kind for queue in claimed for kind in queue.kinds_under_way(sights[queue.address])
         }
+        await self._disputer.look()
+        if "dispute" not in under_way:  # A window ends, and whoever is next may be the last.
+            await self._disputer.dispute(lanes)
+        await self._poster.post(sight, lanes)
         if "deliver" not in under_way:
             await self._deliverer.deliver(lanes)
         if "release" not in under_way:

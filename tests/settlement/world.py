@@ -27,7 +27,7 @@ from inferd.chain.requester import submit_many
 from inferd.chain.signers import LocalSigner, TransactionSigner
 from inferd.chain.transact import Sender
 from inferd.protocol.artifacts import load
-from inferd.protocol.calls import codec, decode_view, post, submit, view, withdraw
+from inferd.protocol.calls import codec, decode_view, post, post_proven, submit, view, withdraw
 from inferd.protocol.request import Delivery, RequestParams, model_id
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import (
@@ -193,6 +193,18 @@ class World:
         item = ResultItem(request_id, row["commitment"], row["digest"])
         await self.automine(True)
         data = post([(pack_items([item]), [row["signature"]])], ZERO_HASH)
+        await self.requester.send(self.contracts.results, data)
+        await self.automine(False)
+        await self.index()
+
+    async def post_proven_by_a_stranger(self, request_id: int) -> None:
+        """The same of a request under terms, whose verifier is nobody."""
+        row = await self.pool.fetchrow(
+            "SELECT * FROM node.result WHERE request_id = $1", request_id
+        )
+        item = ResultItem(request_id, row["commitment"], row["digest"])
+        await self.automine(True)
+        data = post_proven([(pack_items([item]), [row["signature"]], [b""])], ZERO_HASH)
         await self.requester.send(self.contracts.results, data)
         await self.automine(False)
         await self.index()

@@ -8,7 +8,8 @@ from typing import Any
 
 from indexer.database import Connection
 from indexer.types import Address
-from inferd.node.account_rows import CANONICAL, COST
+from inferd.node.account_holds import RELEASED, load_released_by
+from inferd.node.account_rows import BOND, CANONICAL, COST
 from inferd.node.accounts import Line, Period, attribute, fee_shares, split
 from inferd.settlement.delivery_gas import claim_gas
 
@@ -28,6 +29,9 @@ _TRANSACTIONS = f"""
           ON p.block_hash = l.block_hash AND p.log_index = l.log_index
         WHERE l.kind IN ('WorkerPaid', 'PosterPaid') AND l.timestamp_s >= $1
           AND l.timestamp_s < $2 AND p.account = ANY($3::bytea[])
+        UNION ALL
+        SELECT tx_hash, timestamp_s, block_number FROM ({RELEASED}) released
+        WHERE timestamp_s >= $1 AND timestamp_s < $2 AND topics[3] = ANY($4::bytea[])
     ) each_one
     GROUP BY tx_hash ORDER BY at_s, block_number, tx_hash
 """  # noqa: S608 - constants
@@ -43,11 +47,14 @@ _TRANSACTIONS_OF = f"""
         FROM chain.request r JOIN chain.log l
           ON l.request_id = r.id AND l.block_number = r.settled_block
         WHERE r.id = $1 AND r.settled_tx_hash IS NOT NULL
+        UNION ALL
+        SELECT closed_tx_hash, closed_at_s, closed_block FROM chain.hold
+        WHERE request_id = $1 AND closed_tx_hash IS NOT NULL
     ) each_one
     GROUP BY tx_hash ORDER BY at_s, block_number, tx_hash
 """  # noqa: S608 - constants
 _COSTS = f"""
-    SELECT a.hash AS tx_hash, t.kind, {COST} AS gas_wei, a.intent_id
+    SELECT a.hash AS tx_hash, t.kind, {COST} AS gas_wei, {BOND} AS bond_wei, a.intent_id
     FROM node.tx_attempt a JOIN node.tx_intent t ON t.id = a.intent_id
     WHERE a.hash = ANY($1::bytea[]) AND {CANONICAL}
 """  # noqa: S608 - constants
@@ -75,7 +82,13 @@ async def load_lines(
     """A line for each request in each transaction of the period, oldest first. Their sums are those
     of the report, without what was forgotten."""
     own = frozenset(accounts)
-    found = await connection.fetch(_TRANSACTIONS, period.begin_s, period.end_s, sorted(own))
+    found = await connection.fetch(
+        _TRANSACTIONS,
+        period.begin_s,
+        period.end_s,
+        sorted(own),
+        [bytes(12) + account for account in sorted(own)],
+    )
     for start in range(0, len(found), _AT_ONCE):
         for line in await _lines(connection, found[start : start + _AT_ONCE], own):
             yield line
@@ -110,6 +123,7 @@ async def _lines(
     }
     paid = _grouped(await connection.fetch(_PAID, blocks, hashes), "tx_hash")
     settled = _grouped(await connection.fetch(_SETTLED, hashes), "tx_hash")
+    released = await load_released_by(connection, blocks, hashes, own)
     lines = []
     for row in transactions:
         cost = costs.get(row["tx_hash"])
@@ -129,6 +143,7 @@ async def _lines(
             paid.get(row["tx_hash"], ()),
             settled.get(row["tx_hash"], ()),
             own,
+            released.get(row["tx_hash"], ({}, 0)),
         )
     return lines
 
@@ -141,27 +156,41 @@ def lines_of_transaction(
     paid: Sequence[Mapping[str, Any]],
     settled: Sequence[Mapping[str, Any]],
     own: frozenset[Address],
+    released: tuple[Mapping[int, int], int] = ({}, 0),
 ) -> list[Line]:
     """The parts of a transaction that requests have, and one more of what belongs to none. Pure.
 
     Gas is shared evenly, save for deliveries: there each weighs what its call takes at most.
-    `cost`, `paid` and `settled` are rows of the tables.
+    `cost`, `paid` and `settled` are rows of the tables, `released` is what came from the contract
+    that holds payments back, by request, and for none of them.
     """
     gas, spare_gas_wei = _gas_shares(cost, items)
     poster, worker, spare_poster_wei, spare_worker_wei = _fee_shares(paid, settled, own)
     outcomes = {request_id: outcome for request_id, outcome, _ in items}
     kind = cost["kind"] if cost else "foreign"
+    released_wei, spare_released_wei = released
+    bond_wei = int(cost["bond_wei"]) if cost else 0
+    bonds = dict.fromkeys(outcomes, bond_wei) if len(outcomes) == 1 else {}
     lines = []
-    for request_id in sorted(outcomes.keys() | poster.keys() | worker.keys()):
+    for request_id in sorted({*outcomes, *poster, *worker, *released_wei}):
         part = (
             poster.get(request_id, 0),
             worker.get(request_id, 0),
             gas.get(request_id, 0),
+            released_wei.get(request_id, 0),
+            bonds.get(request_id, 0),
         )
         if request_id in outcomes or any(part):
-            outcome = outcomes.get(request_id, "settled")
+            otherwise = "released" if request_id in released_wei else "settled"
+            outcome = outcomes.get(request_id, otherwise)
             lines.append(Line(at_s, tx_hash, request_id, kind, outcome, *part))
-    spare = spare_poster_wei, spare_worker_wei, spare_gas_wei
+    spare = (
+        spare_poster_wei,
+        spare_worker_wei,
+        spare_gas_wei,
+        spare_released_wei,
+        0 if bonds else bond_wei,
+    )
     if any(spare):
         lines.append(Line(at_s, tx_hash, None, kind, "", *spare))
     return lines

@@ -274,6 +274,14 @@ class SettlementView(_View):
     """Contracts that are still to be called with their outputs."""
     delivering: str
     """Why some of them are not called now; empty where all are."""
+    disputes_open: int
+    """Of this operator, on which nobody has ruled yet."""
+    bonds_staked_wei: str
+    """In these."""
+    disputing: str
+    """What comes of lies that are settled under a dispute window; empty where there are none."""
+    releasing: str
+    """What comes of payments that were held back and are due; empty where there are none."""
 
 
 class StatusView(_View):
@@ -304,6 +312,10 @@ class FiguresView(_View):
     """Settled by this node's posts."""
     refunds: int
     callbacks: int
+    releases: int
+    """Payments held back for a dispute that this node had paid."""
+    disputes: int
+    """Opened by this node."""
     transactions: int
     wasted_transactions: int
     """Those that did nothing: reverted, lost to another poster, or only took a nonce."""
@@ -312,10 +324,16 @@ class FiguresView(_View):
     post_gas_wei: str
     delivery_gas_wei: str
     refund_gas_wei: str
+    dispute_gas_wei: str
+    """Of releases and disputes."""
     wasted_gas_wei: str
-    """In the three above."""
+    """In the four above."""
+    released_wei: str
+    """Payments that were held back and are paid, and bonds that came back."""
+    bonds_wei: str
+    """Staked in disputes."""
     profit_wei: str
-    """Fees less gas; can be negative."""
+    """Fees and what was released, less gas and bonds; can be negative."""
 
 
 class DayView(FiguresView):
@@ -328,9 +346,15 @@ class AccountView(_View):
     poster_fees_wei: str
     worker_fees_wei: str
     other_credits_wei: str
-    """Payments held back, bonds, rewards, gifts, less what was passed on; can be negative."""
+    """Rewards and gifts, less what was passed on; can be negative."""
     withdrawn_wei: str
     gas_wei: str
+    released_wei: str
+    """Payments that were held back and are paid, and bonds that came back."""
+    bonds_wei: str
+    """Staked in disputes."""
+    held_wei: str
+    """Held back now, whatever the period; lost where a dispute is upheld."""
 
 
 class ReportView(_View):
@@ -352,11 +376,15 @@ class LineView(_View):
     id: int | None
     """None for what belongs to no request that is still known."""
     kind: str
-    """post, deliver or refund; foreign = somebody else's transaction."""
+    """post, deliver, refund, release, close or dispute; foreign = somebody else's transaction."""
     outcome: str
     poster_fee_wei: str
     worker_fee_wei: str
     gas_wei: str
+    released_wei: str
+    """What came of a payment that was held back, or of a bond."""
+    bond_wei: str
+    """Staked."""
     profit_wei: str
 
 

@@ -80,6 +80,11 @@ WARNINGS: dict[str, tuple[str, str]] = {
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
     ),
+    "lie_undisputed": (
+        "A settled result is known to be wrong and is not disputed. {detail}",
+        "Send funds to the poster or raise the caps of `[disputes]`, or dispute it yourself with "
+        "`inferd dispute open`.",
+    ),
     "set_apart": (
         "The endpoint has no answer for some items, each alone; the others go on. {detail}",
         "Use another endpoint, or wait: who paid is refunded after the deadline.",

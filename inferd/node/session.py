@@ -356,4 +356,7 @@ def settlement_settings(
         refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * WEI_PER_GWEI,
         refund_min_fee_ratio=posting.refund_min_fee_ratio,
         refund_budget_wei_per_day=posting.refund_budget_gwei_per_day * WEI_PER_GWEI,
+        disputes=settings.disputes.open,
+        dispute_max_bond_wei=settings.disputes.max_bond_gwei * WEI_PER_GWEI,
+        dispute_max_bonds_wei_per_day=settings.disputes.max_bonds_gwei_per_day * WEI_PER_GWEI,
     )

@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.dispute_settings import DisputeSettings
 from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.node.pool_settings import PoolSettings
@@ -165,6 +166,7 @@ class Settings(BaseSettings):
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
+    disputes: DisputeSettings = DisputeSettings()
     inputs: InputSettings = InputSettings()
     outputs: OutputSettings = OutputSettings()
     private: PrivateSettings = PrivateSettings()

@@ -109,6 +109,9 @@ class StatusReader:
         metrics.TX_IN_FLIGHT.set(settlement.in_flight)
         metrics.RESULTS_READY.set(settlement.ready)
         metrics.CALLBACKS_OWED.set(settlement.callbacks_owed)
+        metrics.DISPUTES_OPEN.set(settlement.open_disputes.disputes)
+        metrics.BONDS_STAKED.set(settlement.open_disputes.bonds_wei)
+        health.warn("lie_undisputed", bool(settlement.undisputed), settlement.undisputed)
 
     @property
     def posting(self) -> str:
@@ -182,6 +185,10 @@ class StatusReader:
             confirmed=status.confirmed_transactions,
             callbacks_owed=status.callbacks_owed,
             delivering=status.delivering,
+            disputes_open=status.open_disputes.disputes,
+            bonds_staked_wei=str(status.open_disputes.bonds_wei),
+            disputing=status.disputing,
+            releasing=status.releasing,
         )
 
     async def _poster_view(self, key: KeyStatus, *, former: bool) -> PosterView:

@@ -75,10 +75,10 @@ class Hold:
             disputable_until_s=row["disputable_until_s"],
         )
 
-    def due_to(self, accounts: Collection[Address]) -> Wei:
+    def due_to(self, accounts: Collection[Address], *, also_wei: int = 0) -> Wei:
         """What these accounts get where the result stands: as the contract divides it, the first
-        owner has what does not divide."""
-        share_wei, rest_wei = divmod(self.payment_wei, len(self.owners))
+        owner has what does not divide. `also_wei` is shared by the owners with the payment."""
+        share_wei, rest_wei = divmod(self.payment_wei + also_wei, len(self.owners))
         due_wei = self.poster_wei if self.poster in accounts else 0
         due_wei += share_wei * sum(owner in accounts for owner in self.owners)
         if self.owners[0] in accounts:

@@ -33,7 +33,8 @@ _OF_CHAIN = f"""
            CASE WHEN h.state IS NOT NULL THEN h.opened_tx_hash
                 WHEN r.status IS NOT NULL THEN NULL
                 ELSE d.dispute_tx END AS on_chain_tx
-    FROM (SELECT * FROM node.disagreement WHERE dispute <> 'none' ORDER BY id DESC LIMIT {_NEWEST}) d
+    FROM (SELECT * FROM node.disagreement WHERE dispute <> 'none'
+          ORDER BY id DESC LIMIT {_NEWEST}) d
     LEFT JOIN chain.request r ON r.id = d.request_id AND r.commitment = d.commitment
     LEFT JOIN chain.hold h ON h.request_id = d.request_id AND h.commitment = d.commitment
          AND h.digest = d.digest AND d.accused = ANY(h.workers)

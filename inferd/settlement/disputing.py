@@ -74,7 +74,7 @@ class Disputer:
 
     async def dispute(self, lanes: Lanes) -> None:
         """At most one new transaction. Raises RPC_TROUBLE."""
-        self._status.disputing = ""
+        self._status.disputing = self._status.undisputed = ""
         settings = self._settings
         lane = lanes.richest()
         if lane is None or not settings.disputes:
@@ -97,7 +97,7 @@ class Disputer:
         number = sight.head.number
         fresh = [lie for lie in lies if not self._holds.holds(lie.outbox_item(), number)]
         chosen = choose(fresh, caps)
-        said = [
+        left_alone = [
             f"{count(left, 'lie')} not disputed: {why}."
             for left, why in (
                 (chosen.over_cap, "the bond is more than `disputes.max_bond_gwei`"),
@@ -105,9 +105,11 @@ class Disputer:
             )
             if left
         ]
+        done = ""
         if chosen.lie is not None:
-            said.append(await self._open(chosen.lie, fees, lanes, lane))
-        self._status.disputing = " ".join(filter(None, said))
+            done = await self._open(chosen.lie, fees, lanes, lane)
+        self._status.undisputed = " ".join(filter(None, [*left_alone, self._status.undisputed]))
+        self._status.disputing = " ".join(filter(None, [done, self._status.undisputed]))
 
     async def _open(self, lie: Lie, fees: Fees, lanes: Lanes, lane: Lane) -> str:
         """What came of it, in one sentence."""
@@ -122,7 +124,8 @@ class Disputer:
         )
         cap = gas_cap(self._settings.max_gas, sight)
         if bond_wei + self._kept_wei(lane) > sight.free_wei:
-            return self._unaffordable(lie)
+            self._tell_unaffordable(lie)
+            return ""
         estimate = await self._estimate(lie, call, lane)
         if estimate is None or estimate > cap:
             return ""
@@ -132,7 +135,8 @@ class Disputer:
         data_wei = sight.data.reserve(len(call.calldata), limit)
         most_wei = bond_wei + limit * fees.max_fee_wei + data_wei
         if most_wei + self._kept_wei(lane) > sight.free_wei:
-            return self._unaffordable(lie)
+            self._tell_unaffordable(lie)
+            return ""
         draft = Draft(
             kind="dispute",
             target=call.target,
@@ -184,7 +188,7 @@ class Disputer:
             return 0
         return seen.waiting_wei + self._settings.stop_runway_results * seen.result_wei
 
-    def _unaffordable(self, lie: Lie) -> str:
+    def _tell_unaffordable(self, lie: Lie) -> None:
         request_id, bond_wei = lie.held.request_id, lie.held.bond_wei
         if request_id not in self._told:
             self._told.add(request_id)
@@ -195,7 +199,7 @@ class Disputer:
                 bond_wei=bond_wei,
                 disputable_until_s=lie.held.disputable_until_s,
             )
-        return (
+        self._status.undisputed = (
             f"Request {request_id} is not disputed: the poster's account does not have the bond of"
             f" {eth(bond_wei)} to spare."
         )

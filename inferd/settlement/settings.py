@@ -259,6 +259,8 @@ class SettlementStatus:
     disputing: str = ""
     """What came of lies that are settled under a dispute window, in a sentence; empty where there
     are none, or all are disputed."""
+    undisputed: str = ""
+    """Why some of them are not, though the settings want it."""
     releasing: str = ""
     """What became of payments that were held back and are due, in one sentence."""
     refunding: str = ""

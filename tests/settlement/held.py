@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from indexer.types import Address, Wei
+from typing import Any
+
+from indexer.types import Address, Hash32, Wei
 from inferd.chain.admin import set_model_terms
 from inferd.chain.transact import Sender
 from inferd.protocol.request import model_id
 from inferd.protocol.terms import ModelTerms
+from inferd.workers.checks import evidence
+from inferd.workers.checks.evidence import Disagreement, Kind, Side
+from scheduler.model import RequestKey
 from tests.settlement.world import GWEI, World
 
 WINDOW_S = 3_600
@@ -42,3 +47,29 @@ async def pass_time(world: World, seconds: int) -> None:
 async def hold_states(world: World) -> dict[int, str]:
     rows = await world.pool.fetch("SELECT request_id, state FROM chain.hold ORDER BY request_id")
     return {row["request_id"]: row["state"] for row in rows}
+
+
+async def accuse(world: World, request_id: int, *, decided: bool = True) -> None:
+    """Records that what the first of its workers said of a request is wrong."""
+    row = await world.pool.fetchrow("SELECT * FROM node.result WHERE request_id = $1", request_id)
+    accused = Side(row["worker"], row["digest"], row["signature"], row["output"], 5)
+    async with world.pool.acquire() as connection:
+        await evidence.record(
+            connection,
+            Disagreement(
+                kind=Kind.SPOT,
+                key=RequestKey(request_id, row["commitment"]),
+                model_id=MODEL,
+                accused=accused,
+                others=(Side(world.workers[1], Hash32(b"\1" * 32), b"\1" * 64, b"truth", 5),),
+                reason="two others say something else",
+                decided=decided,
+            ),
+        )
+
+
+async def as_arbiter(world: World, act: Any, *args: Any, **named: Any) -> None:
+    await world.automine(True)
+    await act(arbiter(world), world.contracts, *args, **named)
+    await world.automine(False)
+    await world.index()

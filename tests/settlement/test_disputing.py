@@ -14,14 +14,12 @@ from inferd.protocol.hold import Hold
 from inferd.protocol.request import Commitment
 from inferd.settlement.disputes import BondCaps, Lie, choose
 from inferd.settlement.engine import Settlement
-from inferd.workers.checks import evidence
-from inferd.workers.checks.evidence import Disagreement, Kind, Side
-from scheduler.model import RequestKey
 from tests.settlement.held import (
     BOND,
-    MODEL,
     WINDOW_S,
+    accuse,
     arbiter,
+    as_arbiter,
     hold_states,
     pass_time,
     set_terms,
@@ -50,34 +48,9 @@ async def settled_lie(world: World) -> int:
     return request_id
 
 
-async def accuse(world: World, request_id: int, *, decided: bool = True) -> None:
-    row = await world.pool.fetchrow("SELECT * FROM node.result WHERE request_id = $1", request_id)
-    accused = Side(row["worker"], row["digest"], row["signature"], row["output"], 5)
-    async with world.pool.acquire() as connection:
-        await evidence.record(
-            connection,
-            Disagreement(
-                kind=Kind.SPOT,
-                key=RequestKey(request_id, row["commitment"]),
-                model_id=MODEL,
-                accused=accused,
-                others=(Side(world.workers[1], Hash32(b"\1" * 32), b"\1" * 64, b"truth", 5),),
-                reason="two others say something else",
-                decided=decided,
-            ),
-        )
-
-
 async def record(world: World) -> tuple[str, bytes | None]:
     row = await world.pool.fetchrow("SELECT dispute, dispute_tx FROM node.disagreement")
     return row["dispute"], row["dispute_tx"]
-
-
-async def as_arbiter(world: World, act: Any, *args: Any, **named: Any) -> None:
-    await world.automine(True)
-    await act(arbiter(world), world.contracts, *args, **named)
-    await world.automine(False)
-    await world.index()
 
 
 async def test_a_settled_lie__disputed__bond_back_requester_repaid_accused_slashed(

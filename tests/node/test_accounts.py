@@ -139,7 +139,7 @@ def rows_of(world: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
 def test_lines_of_a_transaction__sum_to_what_was_paid(world: dict[str, Any], kind: str) -> None:
     items, paid, settled = rows_of(world)
     known = settled[::2] if world["forget"] else settled
-    cost = {"kind": kind, "gas_wei": world["gas_wei"], "intent_id": 1}
+    cost = {"kind": kind, "gas_wei": world["gas_wei"], "intent_id": 1, "bond_wei": 0}
     lines = lines_of_transaction(1, b"t", cost, items, paid, known, frozenset({OWN}))
     own = [one for one in paid if one["account"] == OWN]
     for role, name in (("poster", "poster_fee_wei"), ("worker", "worker_fee_wei")):
@@ -162,7 +162,7 @@ def test_lines_of_a_transaction__sum_to_what_was_paid(world: dict[str, Any], kin
 
 
 def test_lines__gas_of_a_delivery_by_what_each_call_takes() -> None:
-    cost = {"kind": "deliver", "gas_wei": 1_000, "intent_id": 1}
+    cost = {"kind": "deliver", "gas_wei": 1_000, "intent_id": 1, "bond_wei": 0}
     calls = [(1, "delivered", 50_000), (2, "delivered", 950_000)]
     lines = lines_of_transaction(1, b"t", cost, calls, [], [], frozenset())
     assert [line.gas_wei for line in lines] == [50, 950]
@@ -173,6 +173,6 @@ def test_lines__gas_of_a_delivery_by_what_each_call_takes() -> None:
 
 
 def test_lines__a_transaction_that_only_took_a_nonce_belongs_to_no_request() -> None:
-    cost = {"kind": "post", "gas_wei": 7, "intent_id": 1}
+    cost = {"kind": "post", "gas_wei": 7, "intent_id": 1, "bond_wei": 0}
     (line,) = lines_of_transaction(1, b"t", cost, [], [], [], frozenset())
     assert (line.request_id, line.gas_wei, line.profit_wei) == (None, 7, -7)

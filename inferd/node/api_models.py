@@ -32,7 +32,7 @@ class RequestState(StrEnum):
     POSTING = "posting"
     """In a transaction that is not yet mined, or not yet final."""
     SETTLED = "settled"
-    """The result is on chain and paid."""
+    """The result is on chain, and paid, or its payment held back while it can be disputed."""
     REFUSED = "refused"
     """This node will not serve it; `reason` says why."""
     EXPIRED = "expired"
@@ -79,6 +79,11 @@ class RequestView(_View):
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
+    payment: str | None = None
+    """Of a request under a dispute window, once it is settled: held, disputed, released, upheld,
+    rejected or lapsed."""
+    disagreement: int | None = None
+    """This node's record that the settled result is wrong: `inferd workers evidence` has it."""
     numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
     """What the newest decision was made of, by name."""
 

@@ -24,6 +24,7 @@ _SELECT = f"""
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
+           hold.state AS payment, wrong.id AS disagreement,
            named.tries AS input_tries, named.trouble AS input_trouble,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
@@ -45,6 +46,13 @@ _SELECT = f"""
     LEFT JOIN node.refusal refusal
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
            AND refusal.deadline_s = r.deadline_s
+    LEFT JOIN chain.hold hold ON hold.request_id = r.id AND hold.commitment = r.commitment
+    LEFT JOIN LATERAL (
+        SELECT id FROM node.disagreement d
+        WHERE d.request_id = r.id AND d.commitment = r.commitment AND d.digest = r.digest
+          AND d.decided
+        ORDER BY d.id LIMIT 1
+    ) wrong ON true
     LEFT JOIN node.input named
         ON named.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     LEFT JOIN LATERAL (
@@ -130,6 +138,8 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         digest=_optional_hex(row["digest"] or row["result_digest"]),
         callback=callback_of(row),
         callback_failure=_optional_hex(row["callback_failure"]),
+        payment=row["payment"],
+        disagreement=row["disagreement"],
         numbers={
             name: str(value)
             for name in NUMBER_NAMES

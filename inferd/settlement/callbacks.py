@@ -61,7 +61,10 @@ _OWED = f"""
               AND NOT EXISTS (SELECT FROM node.tx_item i
                               WHERE i.request_id = r.id AND i.commitment = r.commitment
                                 AND (i.live OR (i.worker IS NULL AND i.outcome
-                                     IN ('abandoned', '{CALLBACK_FAILED_OUTCOME}'))))
+                                     IN ('abandoned', '{CALLBACK_FAILED_OUTCOME}')
+                                     AND EXISTS (SELECT FROM node.tx_intent t
+                                                 WHERE t.id = i.intent_id
+                                                   AND t.kind = 'deliver'))))
         ) asked
     ) owed
 """  # noqa: S608 - constants

@@ -51,6 +51,7 @@ class Releaser:
         self._status = status
         self._own = frozenset(own)
         self._holds = Holds()
+        self._lapsed = Holds()
         self._turns = turns
 
     async def release(self, lanes: Lanes) -> None:
@@ -95,7 +96,10 @@ class Releaser:
             return
         terms = self._terms(sight, fees)
         found = await load_lapsed(self._pool, sight.head, self._own, _MOST_LAPSED)
-        for one in sorted(found, key=lambda due: -due.earned_wei):
+        self._lapsed.keep_only(one.outbox_item() for one in found)
+        number = sight.head.number
+        fresh = [one for one in found if not self._lapsed.holds(one.outbox_item(), number)]
+        for one in sorted(fresh, key=lambda due: -due.earned_wei):
             data = calls.close_dispute(one.held)
             call = Call("Disputes", "close", self._contracts.disputes, data)
             # Those that anybody closed meanwhile revert: the index has them in the next block.
@@ -146,13 +150,13 @@ class Releaser:
         lane: Lane,
     ) -> bool:
         """Whether it was worth what the node says it takes."""
-        sight = lane.sight
+        sight, holds = lane.sight, self._holds if kind == "release" else self._lapsed
         try:
             estimate = await lane.launcher.estimate(call)
         except RPC_TROUBLE as error:
             await lane.launcher.estimate(self._call(()))
             for one in due:
-                self._holds.set_apart(one.outbox_item(), sight.head.number, str(error))
+                holds.set_apart(one.outbox_item(), sight.head.number, str(error))
             return False
         earned_wei = sum(one.earned_wei for one in due)
         if estimate is None or estimate > terms.max_gas:
@@ -161,7 +165,7 @@ class Releaser:
             worth = earned_wei > terms.cost_wei(estimate, len(due))
         if estimate is None or not worth:
             for one in due:
-                self._holds.hold(one.outbox_item(), sight.head.number)
+                holds.hold(one.outbox_item(), sight.head.number)
             return False
         earning = Earning(earned_wei, estimate)
         break_even_wei = earning.break_even_wei(len(call.calldata), sight.data)

@@ -28,7 +28,7 @@ _USUAL_SHARE = 8
 _STEP = _PARTS * (1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else _USUAL_SHARE)
 
 
-async def _rewind(world: World, snapshot: str) -> str:
+async def rewind(world: World, snapshot: str) -> str:
     """Chain and tables as before any transaction of the poster."""
     assert await world.rpc.request("evm_revert", [snapshot])
     await world.pool.execute(f"TRUNCATE {_TABLES} RESTART IDENTITY CASCADE")
@@ -73,7 +73,7 @@ async def test_every_crash_point(world: World, part: int) -> None:
     assert {"send_raw_transaction", "COMMIT", "receipt", "call"} <= set(whole.names)
     points = range(1 + part * _STEP // _PARTS, whole.passed + 1, _STEP)
     for at in points:
-        snapshot = await _rewind(world, snapshot)
+        snapshot = await rewind(world, snapshot)
         with pytest.raises(Crash):
             await _run(world, CrashPoints(at))
         await _run(world, CrashPoints())

@@ -14,6 +14,7 @@ from inferd.protocol.hold import Hold
 from inferd.protocol.request import Commitment
 from inferd.settlement.disputes import BondCaps, Lie, choose
 from inferd.settlement.engine import Settlement
+from inferd.settlement.orders import Order, give
 from tests.settlement.held import (
     BOND,
     WINDOW_S,
@@ -225,3 +226,56 @@ def lie(number: int, bond_wei: int) -> Lie:
         ),
         number,
     )
+
+
+async def test_a_dearer_transaction_stakes_the_same__one_without_effect_nothing(
+    world: World,
+) -> None:
+    await settled_lie(world)
+    settlement = disputing(world, own_accounts=frozenset())
+    await settlement.step(await world.index())
+    while len(attempts := await world.attempts()) < 2:
+        await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(20 * GWEI)])
+        await world.tick(settlement)
+    assert {row["value_wei"] for row in attempts} == {BOND}
+    async with world.pool.acquire() as connection:
+        await give(connection, Order.CANCEL, attempts[0]["intent_id"], "a test")
+    balance = await world.rpc.balance(world.poster.address)
+    await settlement.step(await world.index())
+    newest = (await world.attempts())[-1]
+    assert (newest["value_wei"], newest["nonce"]) == (0, 0)
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(GWEI)])
+    settings = {"disputes": False}
+    await world.tick(disputing(world, **settings), 4)
+    (intent,) = await world.intents()
+    assert intent["outcome"] == "cancelled_by_operator"
+    assert balance - await world.rpc.balance(world.poster.address) < BOND
+    assert set((await hold_states(world)).values()) == {"held"}
+
+
+async def test_what_a_bond_takes_is_not_spent_twice(world: World) -> None:
+    """Two lies, and ether for one bond: the second waits."""
+    await set_terms(world)
+    ids = await world.submit(2)
+    await world.compute(ids, output=b"a lie")
+    for request_id in ids:
+        await world.post_proven_by_a_stranger(request_id)
+        await accuse(world, request_id)
+    await world.set_balance(BOND + BOND // 2)
+    settlement = disputing(world)
+    await world.tick(settlement, 5)
+    assert sorted((await hold_states(world)).values()) == ["disputed", "held"]
+    assert settlement.status.paused_reason is None
+    assert await world.posted() == 1
+
+
+async def test_the_days_bonds_are_counted_over_restarts(world: World) -> None:
+    await set_terms(world)
+    ids = await world.submit(3)
+    await world.compute(ids, output=b"a lie")
+    for request_id in ids:
+        await world.post_proven_by_a_stranger(request_id)
+        await accuse(world, request_id)
+    for _ in range(3):
+        await world.tick(disputing(world, dispute_max_bonds_wei_per_day=2 * BOND), 3)
+    assert sorted((await hold_states(world)).values()) == ["disputed", "disputed", "held"]

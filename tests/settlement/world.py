@@ -197,6 +197,28 @@ class World:
         await self.automine(False)
         await self.index()
 
+    async def post_proven_by(self, signer: TransactionSigner, request_id: int) -> None:
+        """By a key of ours, outside of the outbox."""
+        row = await self.pool.fetchrow(
+            "SELECT * FROM node.result WHERE request_id = $1", request_id
+        )
+        item = ResultItem(request_id, row["commitment"], row["digest"])
+        signed = await signer.sign(
+            {
+                "type": 2,
+                "chainId": self.contracts.chain_id,
+                "nonce": await self.rpc.nonce(signer.address),
+                "to": to_checksum_address(self.contracts.results),
+                "value": 0,
+                "data": post_proven([(pack_items([item]), [row["signature"]], [b""])], ZERO_HASH),
+                "gas": 1_000_000,
+                "maxFeePerGas": 100 * GWEI,
+                "maxPriorityFeePerGas": GWEI,
+            }
+        )
+        await self.rpc.send_raw_transaction(signed.raw)
+        await self.mine()
+
     async def post_proven_by_a_stranger(self, request_id: int) -> None:
         """The same of a request under terms, whose verifier is nobody."""
         row = await self.pool.fetchrow(

@@ -7,8 +7,10 @@ from typing import Any
 from indexer.types import Address, Hash32, Wei
 from inferd.chain.admin import set_model_terms
 from inferd.chain.transact import Sender
-from inferd.protocol.request import model_id
+from inferd.protocol.hold import Hold
+from inferd.protocol.request import Commitment, model_id
 from inferd.protocol.terms import ModelTerms
+from inferd.settlement.disputes import Lie
 from inferd.workers.checks import evidence
 from inferd.workers.checks.evidence import Disagreement, Kind, Side
 from scheduler.model import RequestKey
@@ -73,3 +75,23 @@ async def as_arbiter(world: World, act: Any, *args: Any, **named: Any) -> None:
     await act(arbiter(world), world.contracts, *args, **named)
     await world.automine(False)
     await world.index()
+
+
+def lie(number: int, bond_wei: int) -> Lie:
+    """A result that somebody should dispute; those of higher numbers sooner."""
+    someone = Address(b"\1" * 20)
+    return Lie(
+        Hold(
+            request_id=number,
+            commitment=Commitment(bytes(20)),
+            digest=Hash32(bytes(32)),
+            workers=(someone,),
+            owners=(someone,),
+            payment_wei=Wei(1),
+            poster=someone,
+            poster_wei=Wei(1),
+            bond_wei=Wei(bond_wei),
+            disputable_until_s=1_000 - number,
+        ),
+        number,
+    )

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.types import Address, Hash32, Wei
 from inferd.chain.disputes import close_dispute, open_dispute, rule
-from inferd.protocol.hold import Hold
-from inferd.protocol.request import Commitment
-from inferd.settlement.disputes import BondCaps, Lie, choose
+from inferd.settlement.disputes import BondCaps, choose
 from inferd.settlement.engine import Settlement
 from inferd.settlement.orders import Order, give
 from tests.settlement.held import (
@@ -22,6 +19,7 @@ from tests.settlement.held import (
     arbiter,
     as_arbiter,
     hold_states,
+    lie,
     pass_time,
     set_terms,
 )
@@ -104,16 +102,16 @@ LEFT_ALONE = {
 }
 
 
-@pytest.mark.parametrize("settings", LEFT_ALONE.values(), ids=LEFT_ALONE)
-async def test_within_the_caps_only(world: World, settings: dict[str, Any]) -> None:
+async def test_within_the_caps_only(world: World) -> None:
     request_id = await settled_lie(world)
-    settlement = disputing(world, **settings)
-    await world.tick(settlement, 3)
-    assert await world.intents() == []
+    for name, settings in LEFT_ALONE.items():
+        settlement = disputing(world, **settings)
+        await world.tick(settlement, 2)
+        assert await world.intents() == [], name
+        assert await record(world) == ("wanted", None), name
+        assert bool(settlement.status.undisputed) == ("disputes" not in settings), name
+        assert settlement.status.paused_reason is None, name
     assert await hold_states(world) == {request_id: "held"}
-    assert await record(world) == ("wanted", None)
-    assert bool(settlement.status.disputing) == ("disputes" not in settings)
-    assert settlement.status.paused_reason is None
 
 
 async def test_opened_by_another__nothing_sent__lapses_and_is_known(world: World) -> None:
@@ -207,25 +205,6 @@ def test_no_choice_exceeds_a_cap(bonds: list[int], each: int, day: int, staked: 
             one.held.disputable_until_s for one in allowed
         )
     assert chosen.over_cap + chosen.over_budget + len(allowed) == len(lies)
-
-
-def lie(number: int, bond_wei: int) -> Lie:
-    someone = Address(b"\1" * 20)
-    return Lie(
-        Hold(
-            request_id=number,
-            commitment=Commitment(bytes(20)),
-            digest=Hash32(bytes(32)),
-            workers=(someone,),
-            owners=(someone,),
-            payment_wei=Wei(1),
-            poster=someone,
-            poster_wei=Wei(1),
-            bond_wei=Wei(bond_wei),
-            disputable_until_s=1_000 - number,
-        ),
-        number,
-    )
 
 
 async def test_a_dearer_transaction_stakes_the_same__one_without_effect_nothing(

@@ -51,6 +51,8 @@ class House:
         self.pool = WorkerPool(own)
         self.outcomes: list[tuple[Kind, Outcome]] = []
         self.changes = 0
+        self.proved = 0.0
+        """Of whoever succeeds less surely it is taken to be on probation."""
         self.inspection = Inspection(
             self.pool,
             rules,
@@ -68,7 +70,7 @@ class House:
         desk = Desk(
             self.pool, database, self.inspection, self.dispatcher.asked, None, None, self._changed
         )
-        self.checker = Checker(desk, {model_id(MODEL): MODEL}, proved=lambda: 0.0)
+        self.checker = Checker(desk, {model_id(MODEL): MODEL}, proved=lambda: self.proved)
         self.stack = AsyncExitStack()
 
     def _changed(self) -> None:
@@ -136,8 +138,10 @@ class House:
             while self.dispatcher.running:
                 await asyncio.sleep(0.01)
 
-    async def check(self) -> None:
-        """Until a look finds nothing to do."""
+    async def check(self, *, rested: bool = False) -> None:
+        """Until a look finds nothing to do; `rested` after checks for which nobody was free."""
+        if rested:
+            self.checker._spot._rests.clear()
         async with asyncio.timeout(60):
             await self.checker.look()
             while self.checker.busy:

@@ -10,6 +10,8 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Pool
 from indexer.types import Address
+from inferd.node.views import one_request
+from inferd.node.why import why
 from inferd.protocol.request import model_id
 from inferd.protocol.worker_api import JobDone, JobId
 from inferd.settlement.postable import POSTABLE, RELEASED
@@ -181,6 +183,17 @@ class House:
     async def lies(self, worker: ScriptedWorker) -> int:
         async with self.database.acquire() as connection:
             return sum(one.lies for one in await reputation.load(connection, worker.address))
+
+    async def why(self, request_id: int) -> str:
+        """What `inferd why` says."""
+        async with self.database.acquire() as connection:
+            await connection.execute(
+                "INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei,"
+                " gas_limit, finalized_number) VALUES (1, '', 1, 1, 1, 0) ON CONFLICT DO NOTHING"
+            )
+            view = await one_request(connection, {}, request_id)
+        assert view is not None
+        return why(view).sentence
 
     async def close(self) -> None:
         await self.checker.close()

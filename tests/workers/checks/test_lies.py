@@ -109,3 +109,21 @@ async def test_a_digest_that_was_signed_in_a_lie_and_another_later_are_proof(poo
         kinds = {record.disagreement.kind for record in await house.records()}
         assert kinds == {Kind.LIE, Kind.EQUIVOCATION}
         assert await house.suspended() == {worker.address}
+
+
+async def test_a_lie_after_the_lease_counts_too(pool: Pool) -> None:
+    async with living_in(pool, RULES) as house:
+        liar = await house.hire(1)
+        liar.gate = asyncio.Event()
+        liar.mangle = other_output
+        job = a_job(1)
+        await house.ask(job)
+        lease = await lease_for(pool, job, liar.address, lease_ms=300)
+        house.dispatcher.start(lease, job)
+        await until(lambda: house.dispatcher.waiting_late and not house.dispatcher.running)
+        assert await house.lies(liar) == 0
+        liar.gate.set()
+        await until(lambda: not house.dispatcher.waiting_late)
+        assert await house.lies(liar) == 1
+        assert len(await house.records(liar.address)) == 1
+        assert house.pool.standing(liar.address).failure_share == 1.0

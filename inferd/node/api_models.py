@@ -52,6 +52,15 @@ class CallbackState(StrEnum):
     """It reverted, or ran out of the gas it asked for. Anyone may call it again."""
 
 
+class CheckState(StrEnum):
+    """What a computed result waits for, beside its post."""
+
+    HELD = "held"
+    """Another worker computes it once more."""
+    UNDECIDED = "undecided"
+    """Workers contradict each other, and it is not known who is wrong."""
+
+
 class RequestView(_View):
     id: int
     commitment: str
@@ -84,6 +93,8 @@ class RequestView(_View):
     rejected or lapsed."""
     disagreement: int | None = None
     """This node's record that the settled result is wrong: `inferd workers evidence` has it."""
+    check: CheckState | None = None
+    """Why a computed result is not posted yet, where a check is why."""
     numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
     """What the newest decision was made of, by name."""
 

@@ -16,7 +16,11 @@ RESULT = """
     SELECT x.*, r.settled_tx_hash, r.settled_block
     FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
     WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.computed_at
+    ORDER BY (x.digest = r.digest) DESC NULLS LAST,
+             EXISTS (SELECT FROM node.disagreement d
+                     WHERE d.request_id = x.request_id AND d.commitment = x.commitment
+                       AND d.accused = x.worker AND d.decided),
+             x.computed_at
     LIMIT 1
 """
 

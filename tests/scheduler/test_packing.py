@@ -41,7 +41,7 @@ def test_a_batch_keeps_the_caps_and_the_order_and_no_group_of_it_loses(case):
     assert chosen == [r for r in results if r in chosen]
     assert len(chosen) <= packing.max_results
     assert not chosen or packing.gas_of(chosen) <= packing.max_gas
-    assert not packing.losing_workers(chosen)
+    assert not packing.losing_groups(chosen)
     # Whoever could be added, and would pay, has been: nobody is left out while there is room.
     workers = {r.worker for r in chosen}
     for result in results:
@@ -55,7 +55,7 @@ def test_a_batch_keeps_the_caps_and_the_order_and_no_group_of_it_loses(case):
 def test_with_room_for_all_everything_that_pays_is_in(case):
     packing, results = case
     roomy = replace(packing, max_gas=10**9, max_results=10**6)
-    losing = roomy.losing_workers(results)
+    losing = roomy.losing_groups(results)
     assert roomy.fill(results) == [r for r in results if r.worker not in losing]
 
 

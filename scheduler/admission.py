@@ -2,7 +2,8 @@
 
 The checks run from "never, whatever happens" to "not at this gas price" and "not yet": unsupported,
 bad input, lost input, expired, model unknown, memory, attempts, answers that do not agree,
-deadline, gas, owners that a quorum lacks, awaited input. The first that fails is recorded; so an input is fetched for what would be served, and nothing else.
+deadline, gas, owners that a quorum lacks, awaited input. The first that fails is recorded; so an
+input is fetched for what would be served, and nothing else.
 
 Deadlines are chain time (`Moment.clock_s`); expired is what the block's own time has passed.
 """

@@ -90,9 +90,7 @@ class Cover:
         """What the signatures take that one result needs beside its first."""
         return self.gas.per_group_gas * (quorum - 1)
 
-    def delivery_gas(
-        self, delivery: NDArray[np.uint8], later_gas: Floats, quorum: Ints
-    ) -> Floats:
+    def delivery_gas(self, delivery: NDArray[np.uint8], later_gas: Floats, quorum: Ints) -> Floats:
         """The same of columns, as floats."""
         signatures = float(self.gas.per_group_gas) * (quorum - 1)
         gas: Floats = self._delivery_gas[delivery] + later_gas + signatures

@@ -22,7 +22,7 @@ from inferd.settlement.receipts import (
     REVERTED,
     SETTLED,
     item_outcomes,
-    posted_groups,
+    posted_signatures,
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
@@ -83,7 +83,7 @@ class Closer:
             return
         groups = None
         if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
-            groups = len(posted_groups(intent.calldata))
+            groups = posted_signatures(intent.calldata)
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
 
     async def _close_without_events(

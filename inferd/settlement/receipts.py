@@ -121,6 +121,13 @@ def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:
     return [unpack_items(items) for items, _ in groups]
 
 
+def posted_signatures(calldata: bytes) -> int:
+    """How many are in the calldata of a post: those of a quorum's group take as much gas as groups
+    of one each."""
+    groups, _ = decode(_POST_TYPES, calldata[4:])
+    return sum(len(signatures) for _, signatures in groups)
+
+
 def _name(names: Sequence[str], data: bytes) -> str:
     number = int.from_bytes(data[:32], "big")
     return names[number] if number < len(names) else str(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -259,11 +259,46 @@ class WorkerPool:
         Only who has a free slot, its circuit closed, as much memory as `first`, and who is ours or
         succeeds with a probability of at least `proved`.
         """
+        best = min(self._able(first, model, tokens, proved), default=None)
+        return None if best is None else (best[1], best[0])
+
+    def company(
+        self,
+        first: Address,
+        model: ModelId,
+        tokens: int,
+        number: int,
+        excluded: Collection[Address],
+        *,
+        proved: float,
+        slowest: float,
+    ) -> list[Address]:
+        """So many who could answer the same request beside `first`, as `second` finds them, or as
+        many as there are: those who are soonest, each of another owner, none of them excluded.
+
+        None takes `slowest` times as long as `first`, on average.
+        """
+        asked = self._seen.get(first)
+        owners = set() if asked is None else {asked.owner}
+        found: list[Address] = []
+        for times_as_long, address in sorted(self._able(first, model, tokens, proved)):
+            owner = self._seen[address].owner
+            if len(found) >= number or times_as_long > slowest:
+                break
+            if owner and owner not in owners and address not in excluded:
+                owners.add(owner)
+                found.append(address)
+        return found
+
+    def _able(
+        self, first: Address, model: ModelId, tokens: int, proved: float
+    ) -> Iterator[tuple[float, Address]]:
+        """Who else could answer now, and how many times as long as `first` each takes."""
         asked = self._seen.get(first)
         wanted = scheduling.ModelId(model)
         if asked is None or wanted not in asked.service:
-            return None
-        best: tuple[float, Address] | None = None
+            return
+        first_ms = max(_mean_ms(asked.service[wanted], tokens), 1.0)
         for address, view in self._seen.items():
             member = self._members.get(address)
             if address == first or member is None or not self._is_free(member, view):
@@ -275,12 +310,7 @@ class WorkerPool:
                 continue
             if view.loaded is not None and wanted not in view.loaded:
                 continue
-            found = _mean_ms(offer, tokens), address
-            if best is None or found < best:
-                best = found
-        if best is None:
-            return None
-        return best[1], best[0] / max(_mean_ms(asked.service[wanted], tokens), 1.0)
+            yield _mean_ms(offer, tokens) / first_ms, address
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
         """That worker's signature over packed items. Raises UnknownWorker and what it raises."""
@@ -334,6 +364,7 @@ class WorkerPool:
                     ),
                     stake_wei=0 if row is None else row["stake_wei"],
                     fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
+                    owner=b"" if row is None else row["owner"],
                 )
             )
         self._seen = {Address(view.id): view for view in views}

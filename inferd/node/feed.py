@@ -45,7 +45,8 @@ _SELECT = f"""
            substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE i.content END, 1, {HEAD_BYTES})
                AS head,
            q.agreeing, said.answers, said.excluded,
-           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
+           coalesce(l.attempts, 0) AS attempts, l.tried || beside.tried AS tried,
+           l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
                      + least(power(2, l.attempts - 1), greatest(0, r.deadline_s - $1) / 4.0)
@@ -65,6 +66,11 @@ _SELECT = f"""
               FROM node.lease given
               WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
+    CROSS JOIN LATERAL (
+        SELECT array_agg(DISTINCT f.worker) AS tried
+        FROM node.lease given JOIN node.worker_failure f ON f.lease_id = given.id
+        WHERE r.quorum > 1 AND given.request_id = r.id AND given.commitment = r.commitment
+    ) beside
     CROSS JOIN LATERAL ({TALLY}) q
     CROSS JOIN LATERAL (
         SELECT count(DISTINCT n.worker) AS answers, array_agg(DISTINCT w.signer) AS excluded

@@ -19,8 +19,9 @@ was not found wrong, and its worker not suspended for another that was."""
 
 RELEASED = """
     NOT EXISTS (SELECT FROM node.spot_check k
-                WHERE k.request_id = n.request_id AND k.commitment = n.commitment AND k.holds
-                  AND (k.state = 'undecided' OR k.until_at > clock_timestamp()))
+                WHERE k.request_id = n.request_id AND k.commitment = n.commitment
+                  AND (k.undecided OR k.held_until > clock_timestamp()))
 """
-"""SQL over the same: it is not being checked. Without it such a result is as good as postable, so
-that nobody computes its request meanwhile. A check whose time is past holds nothing back."""
+"""SQL over the same: it is not waiting for its check, and no other answer contradicts it. Without
+it such a result is as good as postable, so that nobody computes its request meanwhile. A check that
+takes too long, or whose daemon has ended, holds nothing back after its time."""

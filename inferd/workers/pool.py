@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
+from inferd.workers.beside import able_beside, company_of
 from inferd.workers.breaker import Circuit, CircuitBreaker
 from inferd.workers.concurrency import AdaptiveLimit
 from inferd.workers.job import Job, SignedResult
@@ -273,44 +274,20 @@ class WorkerPool:
         proved: float,
         slowest: float,
     ) -> list[Address]:
-        """So many who could answer the same request beside `first`, as `second` finds them, or as
-        many as there are: those who are soonest, each of another owner, none of them excluded.
-
-        None takes `slowest` times as long as `first`, on average.
-        """
-        asked = self._seen.get(first)
-        owners = set() if asked is None else {asked.owner}
-        found: list[Address] = []
-        for times_as_long, address in sorted(self._able(first, model, tokens, proved)):
-            owner = self._seen[address].owner
-            if len(found) >= number or times_as_long > slowest:
-                break
-            if owner and owner not in owners and address not in excluded:
-                owners.add(owner)
-                found.append(address)
-        return found
+        """So many who could answer the same request beside `first`, or as many as there are, as
+        `second` finds them: none of them excluded, each of another owner, none that takes `slowest`
+        times as long."""
+        able = self._able(first, model, tokens, proved)
+        return company_of(self._seen, first, able, number, excluded, slowest)
 
     def _able(
         self, first: Address, model: ModelId, tokens: int, proved: float
-    ) -> Iterator[tuple[float, Address]]:
-        """Who else could answer now, and how many times as long as `first` each takes."""
-        asked = self._seen.get(first)
-        wanted = scheduling.ModelId(model)
-        if asked is None or wanted not in asked.service:
-            return
-        first_ms = max(_mean_ms(asked.service[wanted], tokens), 1.0)
-        for address, view in self._seen.items():
+    ) -> list[tuple[float, Address]]:
+        def is_free(address: Address, view: scheduling.WorkerView) -> bool:
             member = self._members.get(address)
-            if address == first or member is None or not self._is_free(member, view):
-                continue
-            offer = view.service.get(wanted)
-            if offer is None or view.memory_mb < asked.memory_mb:
-                continue
-            if not view.owned and offer.success_lower < proved:
-                continue
-            if view.loaded is not None and wanted not in view.loaded:
-                continue
-            yield _mean_ms(offer, tokens) / first_ms, address
+            return member is not None and self._is_free(member, view)
+
+        return able_beside(self._seen, first, model, tokens, proved=proved, is_free=is_free)
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
         """That worker's signature over packed items. Raises UnknownWorker and what it raises."""
@@ -370,6 +347,16 @@ class WorkerPool:
         self._seen = {Address(view.id): view for view in views}
         return tuple(views)
 
+    @property
+    def seen(self) -> Mapping[Address, scheduling.WorkerView]:
+        """The workers as the scheduler saw them last."""
+        return self._seen
+
+    def is_free(self, address: Address) -> bool:
+        """Whether it could begin something now: a free slot, its circuit closed."""
+        member, view = self._members.get(address), self._seen.get(address)
+        return member is not None and view is not None and self._is_free(member, view)
+
     def _is_free(self, member: _Member, view: scheduling.WorkerView) -> bool:
         return (
             view.available
@@ -408,7 +395,3 @@ def _service(
         for model, offer in models.items()
         if model in served
     }
-
-
-def _mean_ms(of: scheduling.ServiceEstimate, tokens: int) -> float:
-    return of.base_ms + of.per_token_ms * tokens

@@ -189,6 +189,28 @@ async def count_lie(connection: Connection, worker: Address, model_id: ModelId) 
     await _add(connection, Counter({(worker, model_id, "lies"): 1}))
 
 
+async def note(
+    connection: Connection, worker: Address, model_id: ModelId, request_id: int, failure: Failure
+) -> None:
+    """A failure in a check, which has no lease, if the worker is to blame for it. One for each
+    request, under its negated id in the lease's place."""
+    if not failure.blamed:
+        return
+    new = await connection.fetchval(
+        """
+        INSERT INTO node.worker_failure (lease_id, worker, model_id, request_id, failure)
+        VALUES (-$1::bigint, $2, $3, $1, $4)
+        ON CONFLICT (lease_id, worker) DO NOTHING RETURNING true
+        """,
+        request_id,
+        worker,
+        model_id,
+        leases.failure_text(failure.kind, failure.reason),
+    )
+    if new:
+        await _add(connection, Counter({(worker, model_id, _COLUMN_OF[failure.kind]): 1}))
+
+
 async def suspensions(connection: Connection) -> dict[Address, Suspension]:
     """All of them, by worker."""
     rows = await connection.fetch(

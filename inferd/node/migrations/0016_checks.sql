@@ -43,10 +43,11 @@ CREATE TABLE node.disagreement_side (
 CREATE TABLE node.spot_check (
     request_id bigint NOT NULL,
     commitment bytea NOT NULL,
+    model_id   bytea NOT NULL,
     worker     bytea NOT NULL,               -- whose result is checked
-    state      text NOT NULL CHECK (state IN ('wanted', 'undecided')),
-    holds      boolean NOT NULL,             -- nothing of the request is posted before
-    until_at   timestamptz NOT NULL,         -- after it, a check that is still wanted counts as not done
+    undecided  boolean NOT NULL DEFAULT false,  -- answers contradict each other: nothing of the request is posted
+    held_until timestamptz,                  -- nothing of the request is posted before
+    until_at   timestamptz NOT NULL,         -- the deadline, after which it counts as not done
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (request_id, commitment)
 );

@@ -1,4 +1,4 @@
-"""Records of disagreements: complete, written once; what they lead to is in the same transaction."""
+"""Records of disagreements: complete, written once; what follows is in the same transaction."""
 
 from __future__ import annotations
 

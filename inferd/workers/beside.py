@@ -1,4 +1,4 @@
-"""Who could answer a request beside the worker that has it: instead of it, or for a quorum. Pure."""
+"""Who could answer a request beside the worker that has it, or instead of it. Pure."""
 
 from __future__ import annotations
 

@@ -95,16 +95,23 @@ class Attempts:
         finally:
             await _end(first)
 
-    def company(self, first: Address, job: Job, wanted: Company) -> list[Address]:
-        """Who else is to be asked for a quorum's answer now."""
+    def company(
+        self, lease: Lease, job: Job, expected: Patience | None, wanted: Company
+    ) -> list[Address]:
+        """Who else is to be asked for a quorum's answer now: those who are soon enough for the
+        lease, at p90."""
+        slowest = SLOWEST_SECOND
+        if expected is not None and expected.p90_ms > 0.0:
+            in_lease_ms = 1000.0 * _OF_LEASE * lease.duration_s
+            slowest = min(slowest, in_lease_ms / expected.p90_ms)
         return self._pool.company(
-            first,
+            lease.worker,
             job.model_id,
             job.max_tokens or _USUAL_TOKENS,
             wanted.number,
             wanted.excluded,
             proved=self._proved(),
-            slowest=SLOWEST_SECOND,
+            slowest=slowest,
         )
 
     async def beside(self, lease: Lease, job: Job, worker: Worker, log: Any) -> Outcome:

@@ -178,7 +178,7 @@ class Dispatcher:
     ) -> None:
         log = job_log(job, lease.worker).bind(lease_id=lease.id)
         ends_s = time.monotonic() + lease.duration_s
-        asked = [] if company is None else self._ask_beside(lease, job, company)
+        asked = [] if company is None else self._ask_beside(lease, job, expected, company)
         outcome = await self._attempts.compute(lease, job, worker, expected, log)
         self._stop_counting(lease)
         by = outcome.worker if isinstance(outcome, SignedResult) else lease.worker
@@ -201,10 +201,12 @@ class Dispatcher:
         until_s = max(ends_s, time.monotonic() + _FAILURE_GRACE_S)
         await self._write_failure(ending, outcome, until_s, log)
 
-    def _ask_beside(self, lease: Lease, job: Job, company: Company) -> list[asyncio.Task[None]]:
+    def _ask_beside(
+        self, lease: Lease, job: Job, expected: Patience | None, company: Company
+    ) -> list[asyncio.Task[None]]:
         """Not before all leases of a round have their slots: a task begins after that."""
         tasks = []
-        for address in self._attempts.company(lease.worker, job, company):
+        for address in self._attempts.company(lease, job, expected, company):
             worker = self._pool.reserve(address)
             self._computing_beside.add((lease.id, address))
             task = asyncio.create_task(self._serve_beside(lease, job, worker))

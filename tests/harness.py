@@ -73,11 +73,17 @@ class System:
         fee_wei: int = FEE_WEI,
         deadline_in_s: int = 600,
         max_tokens: int = 8,
+        quorum: int = 1,
     ) -> Submitted:
         head = await self.rpc.header("latest")
         assert head is not None
         params = RequestParams(
-            model_id(model), max_tokens, head.timestamp_s + deadline_in_s, 0, prompt.encode()
+            model_id(model),
+            max_tokens,
+            head.timestamp_s + deadline_in_s,
+            0,
+            prompt.encode(),
+            quorum=quorum,
         )
         return await submit(self.requester, self.deployment.contracts, params, fee_wei)
 

@@ -160,7 +160,7 @@ def submit_command(
         max_tokens=max_tokens,
         memory_mb=memory_mb,
         batchable=batchable,
-        quorum=quorum,
+        quorum=_quorum(quorum, private=private),
         delivery=_delivery(delivery),
         uri=_uri(uri, private=private),
         private=private,
@@ -306,6 +306,15 @@ def _operator(operator: str, *, private: bool) -> Address | None:
             help_text="add --private, or leave out --operator; nothing was sent",
         )
     return parse_address(operator) if operator else None
+
+
+def _quorum(quorum: int, *, private: bool) -> int:
+    if quorum > 1 and private:
+        raise BadPrompt(
+            "workers cannot agree on a private request: each encrypts its answer anew",
+            help_text="leave out --private or --quorum; nothing was sent",
+        )
+    return quorum
 
 
 def _delivery(name: DeliveryName) -> Delivery:

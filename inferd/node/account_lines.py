@@ -70,8 +70,14 @@ _PAID = """
     SELECT tx_hash, role, account, worker, amount_wei FROM chain.payment
     WHERE block_number = ANY($1::bigint[]) AND tx_hash = ANY($2::bytea[])
 """
+# Who of a quorum signed beside the worker that the event names is known of the node's own posts.
 _SETTLED = """
-    SELECT settled_tx_hash AS tx_hash, id, worker, fee_wei FROM chain.request
+    SELECT settled_tx_hash AS tx_hash, id, worker, fee_wei, quorum,
+           CASE WHEN quorum > 1 THEN (
+               SELECT i.others FROM node.tx_item i
+               WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.worker = r.worker
+                 AND i.outcome = 'settled' LIMIT 1) END AS others
+    FROM chain.request r
     WHERE settled_tx_hash = ANY($1::bytea[]) AND status = 'fulfilled' ORDER BY id
 """
 
@@ -233,14 +239,27 @@ def _fee_shares(
     for one in paid:
         if one["role"] == "worker" and one["account"] in own:
             by_worker[one["worker"]] += int(one["amount_wei"])
-    worker: dict[int, int] = {}
+    worker: defaultdict[int, int] = defaultdict(int)
     spare_worker_wei = 0
     for address, amount_wei in by_worker.items():
-        theirs = [one["id"] for one in settled if one["worker"] == address]
-        shares, rest_wei = attribute(amount_wei, [due[one][1] for one in theirs])
-        worker.update(zip(theirs, shares, strict=True))
+        theirs = {
+            one["id"]: _worker_share(due[one["id"]][1], one, address)
+            for one in settled
+            if address in (one["worker"], *(one["others"] or ()))
+        }
+        shares, rest_wei = attribute(amount_wei, list(theirs.values()))
+        for request_id, share_wei in zip(theirs, shares, strict=True):
+            worker[request_id] += share_wei
         spare_worker_wei += rest_wei
     return poster, worker, spare_poster_wei, spare_worker_wei
+
+
+def _worker_share(fees_wei: int, settled: Mapping[str, Any], worker: bytes) -> int:
+    """Of the workers' part of a fee: all of it, or of a quorum an equal share, and what does not
+    divide to the worker that the event names."""
+    quorum: int = settled["quorum"]
+    share_wei, rest_wei = divmod(fees_wei, quorum)
+    return share_wei + rest_wei if worker == settled["worker"] else share_wei
 
 
 def _grouped(rows: Sequence[Any], column: str) -> dict[Any, list[Any]]:

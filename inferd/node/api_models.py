@@ -85,6 +85,12 @@ class RequestView(_View):
     tx_hash: str | None
     settled_block: int | None
     digest: str | None
+    quorum: int = 1
+    """How many workers of different owners must give the same answer."""
+    answers: int = 0
+    """Of a quorum: how many workers have answered."""
+    agreeing: int = 0
+    """Of a quorum: how many of them, of different owners, gave the answer that most gave."""
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
@@ -163,6 +169,9 @@ class ResultView(_View):
     """None where it was deleted after its time."""
     media_type: str
     worker: str
+    workers: list[str]
+    """Who signed what was posted, or who gave this answer so far: one, or those of a quorum. The
+    rest of this view is of `worker`, one of them."""
     signature: str
     manifest: dict[str, Any]
     compute_ms: int

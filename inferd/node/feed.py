@@ -21,6 +21,7 @@ from inferd.node.snapshot import RoundInputs, load_moment, request_of
 from inferd.protocol.private import HEAD_BYTES, EncryptionKey
 from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.quorum import TALLY
 from inferd.settlement.terms import TERMS_OF_REQUEST
 from inferd.workers import length_stats
 from inferd.workers.leases import FailureKind
@@ -33,6 +34,8 @@ _UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
 # Computed once more is what has no result that could be posted and is in no transaction. After the
 # n-th failure a request rests for 2^(n-1) seconds, or a quarter of its time left: a back end that
 # restarts must not use up all attempts within a second.
+# What asks for a quorum is computed until it is agreed on; a lease that brought an answer is no
+# failure of it, and whoever has answered is not asked again, nor another worker of the same owner.
 
 _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
@@ -42,7 +45,9 @@ _SELECT = f"""
            i.trouble AS input_trouble, length(i.content) AS content_bytes,
            substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE i.content END, 1, {HEAD_BYTES})
                AS head,
-           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
+           q.agreeing, said.answers, said.excluded,
+           coalesce(l.attempts, 0) AS attempts, l.tried || beside.tried AS tried,
+           l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
                      + least(power(2, l.attempts - 1), greatest(0, r.deadline_s - $1) / 4.0)
@@ -54,15 +59,35 @@ _SELECT = f"""
                max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
                min(failure) FILTER (WHERE failure LIKE '{FailureKind.BAD_INPUT}: %') AS bad_input,
                bool_or(state = 'active') AS leased, count(*) > 0 AS charged
-        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
-              FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
+        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): '
+                        AND NOT (r.quorum > 1 AND EXISTS (
+                            SELECT FROM node.result n
+                            WHERE n.request_id = r.id AND n.commitment = r.commitment
+                              AND n.worker = given.worker)) AS counts
+              FROM node.lease given
+              WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
     LEFT JOIN LATERAL ({TERMS_OF_REQUEST}) terms ON r.under_terms
+    CROSS JOIN LATERAL (
+        SELECT array_agg(DISTINCT f.worker) AS tried
+        FROM node.lease given JOIN node.worker_failure f ON f.lease_id = given.id
+        WHERE r.quorum > 1 AND given.request_id = r.id AND given.commitment = r.commitment
+    ) beside
+    CROSS JOIN LATERAL ({TALLY}) q
+    CROSS JOIN LATERAL (
+        SELECT count(DISTINCT n.worker) AS answers, array_agg(DISTINCT w.signer) AS excluded
+        FROM node.result n LEFT JOIN chain.worker o ON o.signer = n.worker
+        LEFT JOIN chain.worker w ON w.signer = n.worker
+                                    OR (w.owner = o.owner AND o.enabled AND o.staked)
+        WHERE r.quorum > 1 AND n.request_id = r.id AND n.commitment = r.commitment
+    ) said
     LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
       AND NOT EXISTS (SELECT FROM node.result n
-                      WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
+                      WHERE r.quorum = 1
+                        AND n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
+      AND NOT q.agreed
       AND NOT EXISTS (SELECT FROM node.tx_item i
                       WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
       AND NOT EXISTS (SELECT FROM node.refusal

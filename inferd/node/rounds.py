@@ -36,8 +36,16 @@ from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
 from inferd.workers.leases import Grant, Lease
+from inferd.workers.quorum import Company
 from scheduler.decision import Plan
-from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
+from scheduler.model import (
+    Moment,
+    PendingRequest,
+    Reason,
+    RequestKey,
+    WorkerId,
+    WorkerView,
+)
 from scheduler.patience import Patience, patience_of
 from scheduler.planner import Changes, Planner
 from scheduler.quota import cost_tokens
@@ -47,7 +55,8 @@ _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DE
 # What a transaction with more gas could still deliver.
 _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
-_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED, Reason.INPUT_UNAVAILABLE}
+_OF_ATTEMPTS = frozenset({Reason.ATTEMPTS_EXHAUSTED, Reason.NO_AGREEMENT})
+_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | _OF_ATTEMPTS | {Reason.INPUT_UNAVAILABLE}
 
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
@@ -82,7 +91,7 @@ def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
     if now.max_gas > before.max_gas:
         found |= _OF_GAS
     if now.max_attempts > before.max_attempts:
-        found.add(Reason.ATTEMPTS_EXHAUSTED)
+        found |= _OF_ATTEMPTS
     if now.inclusion_s < before.inclusion_s:
         found.add(Reason.DEADLINE_INFEASIBLE)
     return frozenset(found)
@@ -219,8 +228,10 @@ class Rounds:
         ROUND_PENDING.set(pending)
         if len(decided.rows):
             expected = expectations(decided.plan, state.workers, reading.moment.rules.inclusion_s)
+            companies = companies_of(decided.plan)
             for lease, job in await self._write(decided, reading.moment, pending, started_s):
-                self.dispatcher.start(lease, job, expected.get(lease.key))
+                key = lease.key
+                self.dispatcher.start(lease, job, expected.get(key), companies.get(key))
             self.on_decided()
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
@@ -293,7 +304,7 @@ class Rounds:
     async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
         rows = await connection.fetch(
             """
-            SELECT id, commitment, model_id, max_tokens, deadline_s, requester,
+            SELECT id, commitment, model_id, max_tokens, deadline_s, requester, quorum,
                    CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
             FROM chain.request r
             LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
@@ -312,6 +323,7 @@ class Rounds:
                 max_tokens=row["max_tokens"],
                 deadline_s=row["deadline_s"],
                 requester=Address(row["requester"]),
+                quorum=row["quorum"],
             )
             for row in rows
         }
@@ -331,6 +343,17 @@ def expectations(
             plan.assigned.column("p90_ms"),
             strict=True,
         )
+    }
+
+
+def companies_of(plan: Plan) -> dict[RequestKey, Company]:
+    """Who is to be asked beside, for each request that it gives away and that lacks more than one
+    answer. Pure."""
+    requests: list[PendingRequest] = plan.assigned.requests.tolist()
+    return {
+        one.key: Company(one.quorum - one.agreeing - 1, frozenset(map(Address, one.excluded)))
+        for one in requests
+        if one.quorum - one.agreeing > 1
     }
 
 

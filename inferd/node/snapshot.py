@@ -112,12 +112,12 @@ def unsupported(
     `lacking_terms` says what of its terms it cannot (`inferd.settlement.terms.unserved`)."""
     if lacking_terms is not None:
         return lacking_terms
-    if quorum != 1:
-        return f"a quorum of {quorum} workers is not served by this node"
     try:
         recipient = recipient_of(head)
     except NotPrivate as error:
         return str(error)
+    if recipient is not None and quorum > 1:
+        return "workers cannot agree on a private request: each encrypts its answer anew"
     if recipient is not None and recipient not in keys:
         return "its input is encrypted to a key that this node does not have"
     return None
@@ -175,6 +175,10 @@ def request_of(
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
+        quorum=row["quorum"],
+        answers=row["answers"],
+        agreeing=row["agreeing"],
+        excluded=frozenset(WorkerId(worker) for worker in row["excluded"] or () if worker),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         input_awaited=by_uri and input_state not in ("here", "lost"),
         input_lost=row["input_trouble"] if input_state == "lost" else None,

@@ -10,6 +10,7 @@ from inferd.node.api_models import CallbackState, CheckState, RequestState, Requ
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.quorum import TALLY
 from scheduler.decision import NUMBER_NAMES
 from scheduler.explain import sentence as explain
 from scheduler.model import Numbers, Reason
@@ -21,6 +22,10 @@ _SELECT = f"""
            r.settled_block, r.settled_tx_hash,
            r.delivery, r.callback_delivered_block, r.callback_failures, r.callback_failure,
            c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
+           r.quorum, tally.agreeing,
+           CASE WHEN r.quorum > 1 THEN (
+               SELECT count(*) FROM node.result n
+               WHERE n.request_id = r.id AND n.commitment = r.commitment) ELSE 0 END AS answers,
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
@@ -33,9 +38,11 @@ _SELECT = f"""
                AS batch_size
     FROM chain.request r
     CROSS JOIN chain.cursor c
+    CROSS JOIN LATERAL ({TALLY}) tally
     LEFT JOIN LATERAL (
         SELECT n.worker, n.digest FROM node.result n
         WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE}
+          AND (r.quorum = 1 OR (tally.agreed AND n.digest = tally.digest))
         ORDER BY n.computed_at LIMIT 1
     ) res ON true
     LEFT JOIN node.lease lease
@@ -140,6 +147,9 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         tx_hash=_optional_hex(row["settled_tx_hash"] if settled else row["live_hash"]),
         settled_block=row["settled_block"],
         digest=_optional_hex(row["digest"] or row["result_digest"]),
+        quorum=row["quorum"],
+        answers=row["answers"],
+        agreeing=row["agreeing"],
         callback=callback_of(row),
         check=_check_of(row) if state is RequestState.COMPUTED else None,
         callback_failure=_optional_hex(row["callback_failure"]),

@@ -20,6 +20,7 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.TENANT_RATE: "Wait; the owner can raise the requester's allowance.",
     Reason.PROBATION_CAP: "Wait for another worker, or until the new ones have proved themselves.",
     Reason.BUDGET_SPENT: "Wait; the owner can raise the budget.",
+    Reason.QUORUM_SHORT: "Wait for workers of more owners, or ask again with a smaller quorum.",
     Reason.INPUT_AWAITED: "Wait; where the last try failed, make the content reachable.",
     Reason.POSTING_BEHIND: "Wait until results are posted; what is in their way, `status` names.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
@@ -28,6 +29,8 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
     Reason.UNSUPPORTED: "Ask again without what the sentence names; this one is refunded later.",
     Reason.ATTEMPTS_EXHAUSTED: "Wait for the refund; the workers' logs say why they failed.",
+    Reason.NO_AGREEMENT: "Wait for the refund; ask for a smaller quorum, or a model whose answers "
+    "are the same on all machines.",
     Reason.BAD_INPUT: "Correct the input and ask again; this one is refunded after its deadline.",
     Reason.INPUT_UNAVAILABLE: "Make the content reachable and ask again; this one is refunded.",
 }
@@ -42,6 +45,15 @@ _SENTENCES: dict[RequestState, str] = {
     RequestState.REFUNDED: "Its fee was credited back by transaction {tx_hash}.",
 }
 
+_UNTIL_AGREED = frozenset(
+    {
+        RequestState.PENDING,
+        RequestState.WAITING,
+        RequestState.ASSIGNED,
+        RequestState.REFUSED,
+        RequestState.EXPIRED,
+    }
+)
 
 _CHECKS: dict[CheckState, str] = {
     CheckState.HELD: "Before that another worker computes it once more.",
@@ -85,6 +97,11 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     next_action = NEXT_ACTIONS[
         RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
     ]
+    if view.quorum > 1 and view.state in _UNTIL_AGREED:
+        sentence += (
+            f" Of the {view.quorum} workers of different owners whose answer it wants alike,"
+            f" {view.agreeing} agree ({view.answers} answered)."
+        )
     if view.check is not None:
         next_action = _CHECK_ACTIONS[view.check]
     if view.callback is not None:

@@ -23,7 +23,7 @@ from inferd.settlement.receipts import (
     SETTLED,
     is_plain_post,
     item_outcomes,
-    posted_groups,
+    posted_signatures,
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
@@ -85,7 +85,7 @@ class Closer:
         groups = None
         plain = intent.kind == "post" and is_plain_post(intent.calldata)
         if plain and outcomes and set(outcomes.values()) == {SETTLED}:
-            groups = len(posted_groups(intent.calldata))
+            groups = posted_signatures(intent.calldata)
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
 
     async def _close_without_events(

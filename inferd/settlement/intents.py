@@ -106,11 +106,13 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
     ids = [row["id"] for row in rows]
     items: dict[int, list[Item]] = {intent_id: [] for intent_id in ids}
     for row in await connection.fetch(
-        "SELECT intent_id, request_id, commitment, worker FROM node.tx_item"
+        "SELECT intent_id, request_id, commitment, worker, others FROM node.tx_item"
         " WHERE intent_id = ANY($1::bigint[]) ORDER BY request_id",
         ids,
     ):
-        items[row["intent_id"]].append(Item(row["request_id"], row["commitment"], row["worker"]))
+        items[row["intent_id"]].append(
+            Item(row["request_id"], row["commitment"], row["worker"], tuple(row["others"] or ()))
+        )
     attempts: dict[int, list[Attempt]] = {intent_id: [] for intent_id in ids}
     for row in await connection.fetch(
         "SELECT * FROM node.tx_attempt WHERE intent_id = ANY($1::bigint[])"

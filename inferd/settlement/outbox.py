@@ -73,9 +73,12 @@ class Outbox(IntentReader):
                 # would wait for the other.
                 items = sorted(draft.items, key=_key)
                 await connection.executemany(
-                    "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker)"
-                    " VALUES ($1, $2, $3, $4)",
-                    [(intent_id, i.request_id, i.commitment, i.worker) for i in items],
+                    "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker, others)"
+                    " VALUES ($1, $2, $3, $4, $5)",
+                    [
+                        (intent_id, i.request_id, i.commitment, i.worker, list(i.others) or None)
+                        for i in items
+                    ],
                 )
                 linked = await connection.fetch(
                     "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"

@@ -6,7 +6,8 @@ POSTABLE = """
     EXISTS (SELECT FROM chain.worker w WHERE w.signer = n.worker AND w.enabled AND w.staked)
     AND NOT EXISTS (SELECT FROM node.tx_item i
                     WHERE i.request_id = n.request_id AND i.commitment = n.commitment
-                      AND i.worker = n.worker AND i.outcome = 'abandoned')
+                      AND (i.worker = n.worker OR n.worker = ANY(i.others))
+                      AND i.outcome = 'abandoned')
     AND NOT EXISTS (SELECT FROM node.worker_suspension s WHERE s.worker = n.worker AND s.distrusted)
     AND NOT EXISTS (SELECT FROM node.disagreement d
                     WHERE d.request_id = n.request_id AND d.commitment = n.commitment

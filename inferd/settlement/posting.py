@@ -318,7 +318,7 @@ class Poster:
         sight = lane.sight
 
         def call_of(some: Sequence[StoredResult]) -> Call:
-            groups = [Group(one.worker, (one.item,), one.signature) for one in some]
+            groups = [Group(one.workers, (one.item,), one.signatures) for one in some]
             return self._call(groups, ZERO_HASH, proven=chosen[0].under_terms)
 
         found = await lane.launcher.sift(chosen, call_of, sight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from eth_abi.abi import decode
 from eth_utils.crypto import keccak
@@ -135,14 +136,25 @@ def ran_out_of_gas(gas_used: int, limit: int) -> bool:
 
 def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:
     """The items of each group in the calldata of a post, with proofs or without."""
-    types = _GROUPS if is_plain_post(calldata) else _PROVEN_GROUPS
-    groups, _ = decode((types, "bytes32"), calldata[4:])
-    return [unpack_items(group[0]) for group in groups]
+    return [unpack_items(group[0]) for group in _groups_of(calldata)]
 
 
 def is_plain_post(calldata: bytes) -> bool:
     """Whether it is a `post`, and no `postProven`, which takes more gas."""
     return calldata[:4] == _POST_SELECTOR
+
+
+def posted_signatures(calldata: bytes) -> int:
+    """How many are in the calldata of a post: those of a quorum's group take as much gas as groups
+    of one each."""
+    return sum(len(group[1]) for group in _groups_of(calldata))
+
+
+def _groups_of(calldata: bytes) -> Sequence[Sequence[Any]]:
+    """Items, signatures and, of groups with proofs, these."""
+    types = _GROUPS if is_plain_post(calldata) else _PROVEN_GROUPS
+    groups: Sequence[Sequence[Any]] = decode((types, "bytes32"), calldata[4:])[0]
+    return groups
 
 
 def _name(names: Sequence[str], data: bytes) -> str:

@@ -17,11 +17,14 @@ from inferd.settlement.state import AttemptState, AttemptView, IntentState
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A request that an intent is about; `worker` is None unless its result is posted."""
+    """A request that an intent is about; `worker` is None unless its result is posted: then it is
+    whose, and of a quorum the one of the lowest address."""
 
     request_id: int
     commitment: Commitment
     worker: Address | None
+    others: tuple[Address, ...] = ()
+    """Who else of a quorum signed it, by rising address."""
 
     @property
     def trace_id(self) -> str:

@@ -21,6 +21,7 @@ from inferd.workers.job import (
 )
 from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.pool import Elsewhere, Worker, WorkerPool
+from inferd.workers.quorum import Company
 from inferd.workers.retries import RetryBudget
 from scheduler.patience import (
     SLOWEST_SECOND,
@@ -34,6 +35,8 @@ Outcome = SignedResult | Failure
 
 _USUAL_TOKENS = 64
 """Of a request that leaves its length to the worker."""
+_OF_LEASE = 0.9
+"""Part of a lease within which those beside its worker must have answered."""
 _MAY_GO_ON = (FailureKind.TIMEOUT, FailureKind.FAILED)
 """After which the worker may compute on."""
 
@@ -66,7 +69,10 @@ class Attempts:
     async def compute(
         self, lease: Lease, job: Job, worker: Worker, expected: Patience | None, log: Any
     ) -> Outcome:
-        """`worker` has a slot reserved for it. Cancelling it ends the computation."""
+        """`worker` has a slot reserved for it. Cancelling it ends the computation.
+
+        Of a quorum no second one is asked in its place: whoever is free has been asked as well.
+        """
         log.info("job_started", model=job.model, input_bytes=len(job.input), attempt=lease.attempt)
         if isinstance(worker, Elsewhere):
             self._budget.first_try()
@@ -77,7 +83,9 @@ class Attempts:
         begun_at_s = time.monotonic()
         first = asyncio.create_task(self._on(worker, job, limit_s, expected, log))
         try:
-            after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
+            after_s = None
+            if job.quorum == 1:
+                after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
             if after_s is not None:
                 await asyncio.wait({first}, timeout=after_s)
                 if not first.done():
@@ -86,6 +94,33 @@ class Attempts:
             return await first
         finally:
             await _end(first)
+
+    def company(
+        self, lease: Lease, job: Job, expected: Patience | None, wanted: Company
+    ) -> list[Address]:
+        """Who else is to be asked for a quorum's answer now: those who are soon enough for the
+        lease, at p90."""
+        slowest = SLOWEST_SECOND
+        if expected is not None and expected.p90_ms > 0.0:
+            in_lease_ms = 1000.0 * _OF_LEASE * lease.duration_s
+            slowest = min(slowest, in_lease_ms / expected.p90_ms)
+        return self._pool.company(
+            lease.worker,
+            job.model_id,
+            job.max_tokens or _USUAL_TOKENS,
+            wanted.number,
+            wanted.excluded,
+            proved=self._proved(),
+            slowest=slowest,
+        )
+
+    async def beside(self, lease: Lease, job: Job, worker: Worker, log: Any) -> Outcome:
+        """One of a quorum beside the first; it has a slot reserved for it, and less time than the
+        lease, which must not end before what it says is written."""
+        outcome = await self._on(worker, job, _OF_LEASE * lease.duration_s, None, log)
+        if isinstance(outcome, Failure):
+            self._drop_rest(worker, job, outcome)
+        return outcome
 
     async def alone(self, worker: Worker, job: Job, limit_s: float, log: Any) -> Outcome:
         """Of this worker, without a lease: for a check. It has a slot reserved for it."""

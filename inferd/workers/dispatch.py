@@ -7,12 +7,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
 from indexer.types import Address
 from inferd.outputs.files import OutputFiles
-from inferd.workers import endings, reputation
+from inferd.workers import endings, quorum_minority, reputation
 from inferd.workers.attempts import Attempts, Outcome
 from inferd.workers.checks.inspection import Inspection
 from inferd.workers.endings import Ending, Failure, Written
@@ -23,6 +24,7 @@ from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.logs import job_log
 from inferd.workers.outages import through_outages
 from inferd.workers.pool import Elsewhere, UnknownWorker, Worker, WorkerPool
+from inferd.workers.quorum import Company
 from inferd.workers.retries import RetryBudget
 from scheduler.model import RequestKey
 from scheduler.patience import Patience
@@ -47,6 +49,9 @@ class Dispatcher:
     database is away meanwhile or the lease has ended. One that no database takes is a failure.
     A worker elsewhere that is late is asked on, since its answer is still of use where no other
     worker gives one; it is told when its answer is stored, or nobody waits for it any more.
+
+    What others answer for a quorum is written as it comes, the first worker's when all have ended:
+    as long as one of them computes, the lease holds, and its request goes to nobody else.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class Dispatcher:
         """Of leases under way, by request and attempt."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._computing: set[int] = set()
+        self._company: set[asyncio.Task[None]] = set()
+        self._computing_beside: set[tuple[int, Address]] = set()
         self._late = LateAnswers(self._came_late, self._lied_late)
         self._drops: set[asyncio.Task[None]] = set()
         self._endings = Grouped(
@@ -97,9 +104,15 @@ class Dispatcher:
         """Answers that are waited for though their lease has ended."""
         return self._late.waiting
 
-    def start(self, lease: Lease, job: Job, expected: Patience | None = None) -> None:
+    def start(
+        self,
+        lease: Lease,
+        job: Job,
+        expected: Patience | None = None,
+        company: Company | None = None,
+    ) -> None:
         """Begins at once. Call it right after the commit that granted the lease; `expected` is what
-        its round reckoned with.
+        its round reckoned with, `company` who else is to be asked.
 
         A worker that has left since the round fails the lease, at no cost to itself.
         """
@@ -110,7 +123,7 @@ class Dispatcher:
             serving = self._serve_nobody(lease, job)
         else:
             self._computing.add(lease.id)
-            serving = self._serve(lease, job, worker, expected)
+            serving = self._serve(lease, job, worker, expected, company)
         task = asyncio.create_task(serving)
         self._tasks[lease.id] = task
         task.add_done_callback(lambda ended: self._ended(lease, job, ended))
@@ -139,6 +152,8 @@ class Dispatcher:
         are not told: whoever works next asks the same of them, and finds it computed."""
         for lease_id in self._computing:
             self._tasks[lease_id].cancel()
+        for beside in self._company:
+            beside.cancel()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks.values(), timeout=_CLOSE_GRACE_S)
             for task in late:
@@ -154,20 +169,29 @@ class Dispatcher:
         await self._endings.close()
 
     async def _serve(
-        self, lease: Lease, job: Job, worker: Worker, expected: Patience | None
+        self,
+        lease: Lease,
+        job: Job,
+        worker: Worker,
+        expected: Patience | None,
+        company: Company | None,
     ) -> None:
         log = job_log(job, lease.worker).bind(lease_id=lease.id)
         ends_s = time.monotonic() + lease.duration_s
+        asked = [] if company is None else self._ask_beside(lease, job, expected, company)
         outcome = await self._attempts.compute(lease, job, worker, expected, log)
         self._stop_counting(lease)
+        by = outcome.worker if isinstance(outcome, SignedResult) else lease.worker
         ending = Ending(
             lease,
             job,
             outcome,
-            self._prior_ms(lease, job, outcome),
+            self._prior_ms(job, by),
             time.time(),
-            self._other_lies(job, outcome),
+            lies=self._other_lies(job, outcome),
         )
+        if asked:
+            await asyncio.wait(asked)
         if isinstance(outcome, SignedResult):
             until_s = max(ends_s, time.monotonic() + job.deadline_s - time.time())
             await self._write_result(ending, outcome, until_s, log)
@@ -177,6 +201,46 @@ class Dispatcher:
         until_s = max(ends_s, time.monotonic() + _FAILURE_GRACE_S)
         await self._write_failure(ending, outcome, until_s, log)
 
+    def _ask_beside(
+        self, lease: Lease, job: Job, expected: Patience | None, company: Company
+    ) -> list[asyncio.Task[None]]:
+        """Not before all leases of a round have their slots: a task begins after that."""
+        tasks = []
+        for address in self._attempts.company(lease, job, expected, company):
+            worker = self._pool.reserve(address)
+            self._computing_beside.add((lease.id, address))
+            task = asyncio.create_task(self._serve_beside(lease, job, worker))
+            self._company.add(task)
+            task.add_done_callback(partial(self._ended_beside, lease, address))
+            tasks.append(task)
+        return tasks
+
+    async def _serve_beside(self, lease: Lease, job: Job, worker: Worker) -> None:
+        log = job_log(job, worker.address).bind(lease_id=lease.id)
+        log.info("job_started_beside", first="0x" + lease.worker.hex())
+        outcome = await self._attempts.beside(lease, job, worker, log)
+        self._stop_counting_beside(lease, worker.address)
+        by = worker.address
+        ending = Ending(lease, job, outcome, self._prior_ms(job, by), time.time(), beside=by)
+        until_s = time.monotonic() + job.deadline_s - time.time()
+        if isinstance(outcome, SignedResult):
+            await self._write_result(ending, outcome, until_s, log)
+        else:
+            until_s = min(until_s, time.monotonic() + _FAILURE_GRACE_S)
+            await self._write_failure(ending, outcome, until_s, log)
+
+    def _ended_beside(self, lease: Lease, worker: Address, task: asyncio.Task[None]) -> None:
+        self._stop_counting_beside(lease, worker)
+        self._company.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._broken.put_nowait(error)
+
+    def _stop_counting_beside(self, lease: Lease, worker: Address) -> None:
+        if (lease.id, worker) in self._computing_beside:
+            self._computing_beside.remove((lease.id, worker))
+            self._pool.release(worker)
+
     async def _serve_nobody(self, lease: Lease, job: Job) -> None:
         log = job_log(job, lease.worker).bind(lease_id=lease.id)
         failure = Failure(FailureKind.BUSY, "the worker has left the pool")
@@ -185,7 +249,7 @@ class Dispatcher:
 
     async def _came_late(self, lease: Lease, job: Job, result: SignedResult) -> None:
         log = job_log(job, result.worker).bind(lease_id=lease.id)
-        ending = Ending(lease, job, result, self._prior_ms(lease, job, result), time.time())
+        ending = Ending(lease, job, result, self._prior_ms(job, result.worker), time.time())
         until_s = time.monotonic() + job.deadline_s - time.time()
         try:
             await self._write_result(ending, result, until_s, log)
@@ -239,7 +303,7 @@ class Dispatcher:
         )
         if result.worker in self._pool:
             self._drop(self._pool.worker(result.worker), ending.job)
-        if written.stored:
+        if written.stored and ending.job.quorum == 1:
             for worker, job in self._late.give_up(ending.lease):
                 self._drop(worker, job)
         self._on_change("stored" if written.stored else "not_needed")
@@ -266,6 +330,8 @@ class Dispatcher:
             await reputation.record(connection, together, written)
             if self._inspection is not None:
                 await self._inspection.look(connection, together, written)
+                rules = self._inspection.rules
+                await quorum_minority.look(connection, together, written, rules, self._files)
             return written
 
     def _note_lie(self, job: Job, worker: Address, failure: Failure) -> None:
@@ -283,8 +349,7 @@ class Dispatcher:
         self._drops.add(task)
         task.add_done_callback(self._drops.discard)
 
-    def _prior_ms(self, lease: Lease, job: Job, outcome: SignedResult | Failure) -> float:
-        address = outcome.worker if isinstance(outcome, SignedResult) else lease.worker
+    def _prior_ms(self, job: Job, address: Address) -> float:
         if address not in self._pool:
             return _UNKNOWN_MODEL_MS
         offer = self._pool.worker(address).models.get(job.model_id)

@@ -33,6 +33,8 @@ class Job:
     """Counts the leases on the request: to a worker elsewhere another attempt is another job."""
     requester: Address = NOBODY
     """Who asked, to whom a private input is tied."""
+    quorum: int = 1
+    """How many workers must give the same answer."""
 
     @property
     def key(self) -> RequestKey:

@@ -160,6 +160,8 @@ async def end(connection: Connection, endings: Sequence[tuple[int, str | None]])
 
     Returns those that were active.
     """
+    if not endings:
+        return set()
     rows = await connection.fetch(
         """
         UPDATE node.lease l

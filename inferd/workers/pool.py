@@ -13,6 +13,7 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
+from inferd.workers.beside import able_beside, company_of
 from inferd.workers.breaker import Circuit, CircuitBreaker
 from inferd.workers.concurrency import AdaptiveLimit
 from inferd.workers.job import Job, SignedResult
@@ -259,28 +260,34 @@ class WorkerPool:
         Only who has a free slot, its circuit closed, as much memory as `first`, and who is ours or
         succeeds with a probability of at least `proved`.
         """
-        asked = self._seen.get(first)
-        wanted = scheduling.ModelId(model)
-        if asked is None or wanted not in asked.service:
-            return None
-        best: tuple[float, Address] | None = None
-        for address, view in self._seen.items():
+        best = min(self._able(first, model, tokens, proved), default=None)
+        return None if best is None else (best[1], best[0])
+
+    def company(
+        self,
+        first: Address,
+        model: ModelId,
+        tokens: int,
+        number: int,
+        excluded: Collection[Address],
+        *,
+        proved: float,
+        slowest: float,
+    ) -> list[Address]:
+        """So many who could answer the same request beside `first`, or as many as there are, as
+        `second` finds them: none of them excluded, each of another owner, none that takes `slowest`
+        times as long."""
+        able = self._able(first, model, tokens, proved)
+        return company_of(self._seen, first, able, number, excluded, slowest)
+
+    def _able(
+        self, first: Address, model: ModelId, tokens: int, proved: float
+    ) -> list[tuple[float, Address]]:
+        def is_free(address: Address, view: scheduling.WorkerView) -> bool:
             member = self._members.get(address)
-            if address == first or member is None or not self._is_free(member, view):
-                continue
-            offer = view.service.get(wanted)
-            if offer is None or view.memory_mb < asked.memory_mb:
-                continue
-            if not view.owned and offer.success_lower < proved:
-                continue
-            if view.loaded is not None and wanted not in view.loaded:
-                continue
-            found = _mean_ms(offer, tokens), address
-            if best is None or found < best:
-                best = found
-        if best is None:
-            return None
-        return best[1], best[0] / max(_mean_ms(asked.service[wanted], tokens), 1.0)
+            return member is not None and self._is_free(member, view)
+
+        return able_beside(self._seen, first, model, tokens, proved=proved, is_free=is_free)
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
         """That worker's signature over packed items. Raises UnknownWorker and what it raises."""
@@ -334,6 +341,7 @@ class WorkerPool:
                     ),
                     stake_wei=0 if row is None else row["stake_wei"],
                     fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
+                    owner=b"" if row is None else row["owner"],
                 )
             )
         self._seen = {Address(view.id): view for view in views}
@@ -387,7 +395,3 @@ def _service(
         for model, offer in models.items()
         if model in served
     }
-
-
-def _mean_ms(of: scheduling.ServiceEstimate, tokens: int) -> float:
-    return of.base_ms + of.per_token_ms * tokens

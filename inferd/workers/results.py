@@ -53,7 +53,7 @@ class ResultLog:
         if row is None:
             return None
         try:
-            return _result(row, await output_of(row, self._files))
+            return result_of(row, await output_of(row, self._files))
         except OutputUnreadable as error:
             raise WorkerFailed(f"its recorded output is lost: {error.reason}") from None
 
@@ -124,11 +124,12 @@ async def of_request(
     found = []
     for row in rows:
         with contextlib.suppress(OutputUnreadable):
-            found.append(_result(row, await output_of(row, files)))
+            found.append(result_of(row, await output_of(row, files)))
     return found
 
 
-def _result(row: Record, output: bytes) -> SignedResult:
+def result_of(row: Record, output: bytes) -> SignedResult:
+    """Of a row of node.result."""
     return SignedResult(
         key=RequestKey(row["request_id"], row["commitment"]),
         worker=Address(row["worker"]),

@@ -71,6 +71,11 @@ def test_another_posters_key_is_not_used(cli: Cli, deployed: Anvil, node: FakeNo
     cli(*ASK).refused(ExitCode.CONFIGURATION, "not signed by its poster")
 
 
+def test_no_quorum_can_agree_on_what_is_encrypted(cli: Cli) -> None:
+    asked = cli(*ASK, "--quorum", "2")
+    asked.refused(ExitCode.CONFIGURATION, "cannot agree", "nothing was sent")
+
+
 def test_who_names_an_operator_and_forgets_private_sends_nothing(
     cli: Cli, deployed: Anvil, node: FakeNode
 ) -> None:

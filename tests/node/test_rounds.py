@@ -260,8 +260,9 @@ async def test_while_nothing_may_be_decided_changes_do_not_pile_up(house: House)
 async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> None:
     await house.request(1)
     await house.request(2, fee_wei=10**9)
-    await house.request(3, model_id=model_id("unheard-of"))
-    await house.request(4, quorum=3)
+    await house.request(3, quorum=3)
+    await house.request(4, model_id=model_id("unheard-of"))
+    await house.request(5, memory_mb=10**6)
     plan = await house.rounds.round()
     assert plan is not None
     rows = await house.db.fetch(
@@ -270,7 +271,7 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     )
     decided = [*plan.assigned, *plan.kept, *plan.refused]
     assert [decision_of(row) for row in rows] == decided
-    assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
+    assert [row["kind"] for row in rows] == ["assign", "keep", "keep", "refuse", "refuse"]
     leaves = [leaf_of(row) for row in rows]
     assert leaves == [audit.leaf(one, audit.origin_of(plan)) for one in decided]
     async with house.db.acquire() as connection:
@@ -311,7 +312,7 @@ _NOW = Grounds(frozenset({(b"w", b"m", 1)}), 3_000_000, 3, 3.0)
         ({}, set()),
         ({"max_gas": 3_000_001}, {Reason.UNSUPPORTED}),
         ({"max_gas": 2_999_999}, set()),
-        ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED}),
+        ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED, Reason.NO_AGREEMENT}),
         ({"max_attempts": 2}, set()),
         ({"inclusion_s": 2.0}, {Reason.DEADLINE_INFEASIBLE}),
         ({"inclusion_s": 4.0}, set()),

@@ -102,6 +102,7 @@ class World:
         lifetime_s: int = 3_600,
         batchable: bool = True,
         delivery: Delivery = Delivery.EVENT,
+        quorum: int = 1,
     ) -> list[int]:
         """New requests' ids; a block is mined for them."""
         head = await self.rpc.header("latest")
@@ -114,6 +115,7 @@ class World:
             b"hi",
             batchable=batchable,
             delivery=delivery,
+            quorum=quorum,
         )
         await self.automine(True)
         submitted = await submit_many(

@@ -17,7 +17,9 @@ from inferd.chain.transact import Sender
 from inferd.protocol.calls import codec
 from inferd.protocol.typed_data import CompactSignature
 from inferd.settlement.batch import load_ready
+from inferd.settlement.receipts import posted_groups, posted_signatures
 from inferd.settlement.settings import SettlementSettings
+from tests.settlement.held import WINDOW_S, hold_states, pass_time, set_terms
 from tests.settlement.test_accounts_equal_the_chain import Books
 from tests.settlement.world import ETHER, GWEI, POSTER_BPS, World
 
@@ -224,3 +226,36 @@ async def disable_first(world: World, worker: Address) -> None:
         }
     )
     await world.rpc.send_raw_transaction(bytes(signed.raw_transaction))
+
+
+async def test_a_quorum_under_a_window__held_for_each_owner__released_to_the_wei(
+    world: World, crowd: list[Address]
+) -> None:
+    await set_terms(world)
+    signers = crowd[:3]
+    ids = await world.submit(2, fee_wei=FEE, quorum=3)
+    for worker in signers:
+        await world.compute(ids, worker)
+    owners = [await owner_of(world, worker) for worker in signers]
+    books = Books(world)
+    books.own = frozenset({*books.own, owners[0], owners[2]})
+    await books.open()
+    settlement = world.settlement(own_accounts=frozenset({owners[0]}))
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "held")
+    (post,) = await world.intents()
+    assert [len(items) for items in posted_groups(post["calldata"])] == [2]
+    assert posted_signatures(post["calldata"]) == 3
+    held = await world.pool.fetchrow("SELECT workers, owners FROM chain.hold")
+    assert (held["workers"], held["owners"]) == (signers, owners)
+    await books.compare()
+
+    await pass_time(world, WINDOW_S + 1)
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    for place, owner in enumerate(owners):
+        rest_wei = FEE_LEFT % 3 if place == 0 else 0
+        assert await world.credit(owner) == 2 * (FEE_LEFT // 3 + rest_wei)
+    assert await world.credit(world.poster.address) == 2 * (FEE - FEE_LEFT)
+    report = await books.compare()
+    assert report.total.released_wei == 2 * (FEE - FEE_LEFT + FEE_LEFT // 3 * 2 + FEE_LEFT % 3)

@@ -25,6 +25,11 @@ CREATE TABLE chain.hold (
 -- What is due next, among ever more that is paid.
 CREATE INDEX hold_due ON chain.hold (disputable_until_s, request_id) WHERE state = 'held';
 CREATE INDEX hold_disputed ON chain.hold (ruling_until_s, request_id) WHERE state = 'disputed';
+-- Whose it is: strangers' payments can pile up, and nobody need have them paid.
+CREATE INDEX hold_poster ON chain.hold (poster) WHERE state IN ('held', 'disputed');
+CREATE INDEX hold_owners ON chain.hold USING gin (owners) WHERE state IN ('held', 'disputed');
+CREATE INDEX hold_disputer ON chain.hold (disputer) WHERE state = 'disputed';
+CREATE INDEX hold_block ON chain.hold (held_block);
 CREATE INDEX hold_closed_tx ON chain.hold (closed_tx_hash) WHERE closed_tx_hash IS NOT NULL;
 
 -- What each model asked for from which log on. A request has the newest of before it was made.

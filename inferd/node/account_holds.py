@@ -33,12 +33,12 @@ _CLOSED = """
 _HELD = """
     SELECT account, sum(wei) AS wei FROM (
         SELECT poster AS account, poster_wei AS wei FROM chain.hold
-        WHERE state IN ('held', 'disputed')
+        WHERE state IN ('held', 'disputed') AND poster = ANY($1::bytea[])
         UNION ALL
         SELECT share.owner, div(h.payment_wei, cardinality(h.owners))
                + CASE WHEN share.place = 1 THEN mod(h.payment_wei, cardinality(h.owners)) ELSE 0 END
         FROM chain.hold h CROSS JOIN LATERAL unnest(h.owners) WITH ORDINALITY share (owner, place)
-        WHERE h.state IN ('held', 'disputed')
+        WHERE h.state IN ('held', 'disputed') AND h.owners && $1::bytea[]
     ) share WHERE account = ANY($1::bytea[]) GROUP BY account
 """
 

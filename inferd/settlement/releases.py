@@ -29,17 +29,19 @@ _MINE = f"""
     FROM chain.hold h
     JOIN chain.request r ON r.id = h.request_id AND r.commitment = h.commitment
     {last_failure("f.worker IS NULL", "$3")}
-    WHERE (h.poster = ANY($2::bytea[]) OR h.owners && $2::bytea[] OR h.disputer = ANY($2::bytea[]))
+    WHERE {{whose}}
       AND NOT EXISTS (SELECT FROM node.tx_item i JOIN node.tx_intent t ON t.id = i.intent_id
                       WHERE i.request_id = h.request_id AND i.commitment = h.commitment
                         AND (i.live OR (i.outcome = 'abandoned' AND t.kind = $5)))
 """  # noqa: S608 - constants
+_EARNED = "(h.poster = ANY($2::bytea[]) OR h.owners && $2::bytea[])"
+_EARNED_OR_STAKED = f"({_EARNED} OR h.disputer = ANY($2::bytea[]))"
 _DUE = f"""
-    {_MINE} AND h.state = 'held' AND h.disputable_until_s < $1
+    {_MINE.format(whose=_EARNED)} AND h.state = 'held' AND h.disputable_until_s < $1
     ORDER BY h.disputable_until_s, h.request_id LIMIT $4
 """
 _LAPSED = f"""
-    {_MINE} AND h.state = 'disputed' AND h.ruling_until_s < $1
+    {_MINE.format(whose=_EARNED_OR_STAKED)} AND h.state = 'disputed' AND h.ruling_until_s < $1
     ORDER BY h.ruling_until_s, h.request_id LIMIT $4
 """
 

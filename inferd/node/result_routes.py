@@ -17,10 +17,7 @@ RESULT = """
     FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
     WHERE r.id = $1
     ORDER BY (x.digest = r.digest) DESC NULLS LAST,
-             EXISTS (SELECT FROM node.disagreement d
-                     WHERE d.request_id = x.request_id AND d.commitment = x.commitment
-                       AND d.accused = x.worker AND d.decided),
-             x.computed_at
+             x.found_wrong, x.computed_at
     LIMIT 1
 """
 

@@ -52,6 +52,15 @@ class CallbackState(StrEnum):
     """It reverted, or ran out of the gas it asked for. Anyone may call it again."""
 
 
+class CheckState(StrEnum):
+    """What a computed result waits for, beside its post."""
+
+    HELD = "held"
+    """Another worker computes it once more."""
+    UNDECIDED = "undecided"
+    """Workers contradict each other, and it is not known who is wrong."""
+
+
 class RequestView(_View):
     id: int
     commitment: str
@@ -85,6 +94,8 @@ class RequestView(_View):
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
+    check: CheckState | None = None
+    """Why a computed result is not posted yet, where a check is why."""
     numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
     """What the newest decision was made of, by name."""
 

@@ -28,7 +28,8 @@ RESULT = """
         LIMIT 1
     ) posted ON true
     WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST, cardinality(alike.workers) DESC, x.computed_at
+    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.found_wrong,
+             cardinality(alike.workers) DESC, x.computed_at
     LIMIT 1
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.database import Connection
-from inferd.node.api_models import CallbackState, RequestState, RequestView
+from inferd.node.api_models import CallbackState, CheckState, RequestState, RequestView
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
@@ -30,6 +30,7 @@ _SELECT = f"""
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
            named.tries AS input_tries, named.trouble AS input_trouble,
+           checked.undecided AS check_undecided,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
@@ -52,6 +53,9 @@ _SELECT = f"""
     LEFT JOIN node.refusal refusal
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
            AND refusal.deadline_s = r.deadline_s
+    LEFT JOIN node.spot_check checked
+        ON checked.request_id = r.id AND checked.commitment = r.commitment
+           AND (checked.undecided OR checked.held_until > clock_timestamp())
     LEFT JOIN node.input named
         ON named.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     LEFT JOIN LATERAL (
@@ -139,6 +143,7 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         answers=row["answers"],
         agreeing=row["agreeing"],
         callback=callback_of(row),
+        check=_check_of(row) if state is RequestState.COMPUTED else None,
         callback_failure=_optional_hex(row["callback_failure"]),
         numbers={
             name: str(value)
@@ -166,6 +171,12 @@ def callback_of(row: Mapping[str, Any]) -> CallbackState | None:
     if row["callback_delivered_block"] is not None:
         return CallbackState.DELIVERED
     return CallbackState.FAILED if row["callback_failures"] else CallbackState.OWED
+
+
+def _check_of(row: Mapping[str, Any]) -> CheckState | None:
+    if row["check_undecided"] is None:
+        return None
+    return CheckState.UNDECIDED if row["check_undecided"] else CheckState.HELD
 
 
 def _batch_size(row: Any, state: RequestState) -> int | None:

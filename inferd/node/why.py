@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferd.node.api_models import CallbackState, RequestState, RequestView, WhyView
+from inferd.node.api_models import CallbackState, CheckState, RequestState, RequestView, WhyView
 from scheduler.model import Reason
 
 NEXT_ACTIONS: dict[str, str] = {
@@ -55,6 +55,15 @@ _UNTIL_AGREED = frozenset(
     }
 )
 
+_CHECKS: dict[CheckState, str] = {
+    CheckState.HELD: "Before that another worker computes it once more.",
+    CheckState.UNDECIDED: "Workers contradict each other about it, and none of them is posted.",
+}
+_CHECK_ACTIONS: dict[CheckState, str] = {
+    CheckState.HELD: "Wait: it is posted when that is done, or has taken too long.",
+    CheckState.UNDECIDED: "Wait for another worker's answer, or for the refund; the owner can"
+    " offer the model itself: its own worker's answer decides.",
+}
 _CALLBACKS: dict[CallbackState, str] = {
     CallbackState.OWED: "The contract that asked has not been called with the output yet.",
     CallbackState.DELIVERED: "The contract that asked was called with the output.",
@@ -81,7 +90,9 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     sentence = (
         view.sentence if named and view.sentence else _SENTENCES[view.state].format(**dict(view))
     )
-    if view.state is RequestState.COMPUTED and posting:
+    if view.check is not None:
+        sentence = f"{sentence} {_CHECKS[view.check]}"
+    elif view.state is RequestState.COMPUTED and posting:
         sentence = f"{sentence} {posting}"
     next_action = NEXT_ACTIONS[
         RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
@@ -91,6 +102,8 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
             f" Of the {view.quorum} workers of different owners whose answer it wants alike,"
             f" {view.agreeing} agree ({view.answers} answered)."
         )
+    if view.check is not None:
+        next_action = _CHECK_ACTIONS[view.check]
     if view.callback is not None:
         sentence = f"{sentence} {_CALLBACKS[view.callback].format(**dict(view))}"
         next_action = _CALLBACK_ACTIONS.get(view.callback, next_action)

@@ -18,7 +18,7 @@ from inferd.workers.attempts import Attempts, Outcome
 from inferd.workers.checks.inspection import Inspection
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import Job, SignedResult
+from inferd.workers.job import Job, SignedResult, WorkerLied
 from inferd.workers.late import LateAnswers
 from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.logs import job_log
@@ -87,7 +87,7 @@ class Dispatcher:
         self._computing: set[int] = set()
         self._company: set[asyncio.Task[None]] = set()
         self._computing_beside: set[tuple[int, Address]] = set()
-        self._late = LateAnswers(self._came_late)
+        self._late = LateAnswers(self._came_late, self._lied_late)
         self._drops: set[asyncio.Task[None]] = set()
         self._endings = Grouped(
             self._write_all, most=_MOST_AT_ONCE, apart=lambda ending: ending.lease.key
@@ -253,6 +253,27 @@ class Dispatcher:
         until_s = time.monotonic() + job.deadline_s - time.time()
         try:
             await self._write_result(ending, result, until_s, log)
+        except Exception as error:
+            log.error("dispatch_broken", error=type(error).__name__)
+            self._broken.put_nowait(error)
+
+    async def _lied_late(self, lease: Lease, job: Job, lie: WorkerLied) -> None:
+        """The lease has failed already: what it tells of the worker is written by itself."""
+        log = job_log(job, lease.worker).bind(lease_id=lease.id)
+        log.warning("late_answer_lied", reason=lie.reason)
+        self._pool.failed(lease.worker)
+        failure = Failure(FailureKind.LIED, lie.reason, signed=lie.signed)
+        try:
+            async with self._database.acquire() as connection, connection.transaction():
+                if self._fence is not None:
+                    await self._fence(connection)
+                await reputation.note(
+                    connection, lease.worker, job.model_id, job.request_id, failure
+                )
+                if self._inspection is not None:
+                    await self._inspection.look_at_lie(connection, job, lease.worker, failure)
+        except CONNECTION_LOST as error:
+            log.error("failure_not_recorded", error=type(error).__name__)
         except Exception as error:
             log.error("dispatch_broken", error=type(error).__name__)
             self._broken.put_nowait(error)

@@ -192,8 +192,8 @@ async def count_lie(connection: Connection, worker: Address, model_id: ModelId) 
 async def note(
     connection: Connection, worker: Address, model_id: ModelId, request_id: int, failure: Failure
 ) -> None:
-    """A failure in a check, which has no lease, if the worker is to blame for it. One for each
-    request, under its negated id in the lease's place."""
+    """A failure outside of a lease, in a check or after the lease's end, if the worker is to blame
+    for it. One for each request, under its negated id in the lease's place."""
     if not failure.blamed:
         return
     new = await connection.fetchval(

@@ -112,7 +112,7 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
 
         code, _, err = await run(node, "workers", "suspend", WORKER.address, "--reason", "test")
         assert code == 0, err
-        await until_worker(node, False, "the operator has suspended it: test")
+        await until_worker(node, False, "it is suspended: test")
         code, _, err = await run(node, "workers", "resume", WORKER.address)
         assert code == 0, err
         await until_worker(node, True)

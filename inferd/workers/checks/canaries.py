@@ -92,7 +92,7 @@ async def version(connection: Connection) -> tuple[int, ...]:
     row = await connection.fetchrow(
         "SELECT count(*), coalesce(max(id), 0), count(expected_digest) FROM node.canary"
     )
-    return tuple(row)
+    return tuple(row or ())
 
 
 async def add(

@@ -69,7 +69,7 @@ _WORDS = {
     Bar.NOT_ALLOWED: "`pool.allow` does not name it",
     Bar.BAD_ENDPOINT: "its endpoint cannot be called",
     Bar.TOO_MANY: "`pool.max_workers` others have more stake",
-    Bar.SUSPENDED: "the operator has suspended it",
+    Bar.SUSPENDED: "it is suspended",
     Bar.UNHEARD: "no heartbeat has come yet",
     Bar.SILENT: "its heartbeats have stopped",
     Bar.SKEWED: "its clock is too far off",
@@ -172,7 +172,7 @@ def candidates(
 
 
 def membership(row: Registered, heard: Heard, terms: Terms, suspended: str | None) -> Membership:
-    """Of a candidate; `suspended` is the operator's reason.
+    """Of a candidate; `suspended` is why, where it is.
 
     A worker offers what registry and heartbeat both say of slots, memory and models. One that is
     silent offers what it offered last.

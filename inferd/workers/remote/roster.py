@@ -274,7 +274,7 @@ class Roster:
 
 
 def _suspended_words(reason: str | None) -> str | None:
-    return None if reason is None else f"the operator has suspended it: {reason}"
+    return None if reason is None else f"it is suspended: {reason}"
 
 
 async def registered(connection: Connection) -> dict[Address, Registered]:

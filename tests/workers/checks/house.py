@@ -10,6 +10,8 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Pool
 from indexer.types import Address
+from inferd.node.views import one_request
+from inferd.node.why import why
 from inferd.protocol.request import model_id
 from inferd.protocol.worker_api import JobDone, JobId
 from inferd.settlement.postable import POSTABLE, RELEASED
@@ -51,6 +53,8 @@ class House:
         self.pool = WorkerPool(own)
         self.outcomes: list[tuple[Kind, Outcome]] = []
         self.changes = 0
+        self.proved = 0.0
+        """Of whoever succeeds less surely it is taken to be on probation."""
         self.inspection = Inspection(
             self.pool,
             rules,
@@ -68,7 +72,7 @@ class House:
         desk = Desk(
             self.pool, database, self.inspection, self.dispatcher.asked, None, None, self._changed
         )
-        self.checker = Checker(desk, {model_id(MODEL): MODEL}, proved=lambda: 0.0)
+        self.checker = Checker(desk, {model_id(MODEL): MODEL}, proved=lambda: self.proved)
         self.stack = AsyncExitStack()
 
     def _changed(self) -> None:
@@ -136,8 +140,10 @@ class House:
             while self.dispatcher.running:
                 await asyncio.sleep(0.01)
 
-    async def check(self) -> None:
-        """Until a look finds nothing to do."""
+    async def check(self, *, rested: bool = False) -> None:
+        """Until a look finds nothing to do; `rested` after checks for which nobody was free."""
+        if rested:
+            self.checker._spot._rests.clear()
         async with asyncio.timeout(60):
             await self.checker.look()
             while self.checker.busy:
@@ -177,6 +183,17 @@ class House:
     async def lies(self, worker: ScriptedWorker) -> int:
         async with self.database.acquire() as connection:
             return sum(one.lies for one in await reputation.load(connection, worker.address))
+
+    async def why(self, request_id: int) -> str:
+        """What `inferd why` says."""
+        async with self.database.acquire() as connection:
+            await connection.execute(
+                "INSERT INTO chain.cursor (block_number, block_hash, timestamp_s, base_fee_wei,"
+                " gas_limit, finalized_number) VALUES (1, '', 1, 1, 1, 0) ON CONFLICT DO NOTHING"
+            )
+            view = await one_request(connection, {}, request_id)
+        assert view is not None
+        return why(view).sentence
 
     async def close(self) -> None:
         await self.checker.close()

@@ -38,7 +38,9 @@ async def test_a_result_is_not_posted_before_another_owner_has_computed_it(pool:
         await house.serve(job, first)
         assert await house.in_hand() == [(1, first.address)], "nobody computes it anew"
         assert await house.postable() == []
+        assert "another worker computes it once more" in await house.why(1)
         await house.check()
+        assert "once more" not in await house.why(1)
         assert second.computed == first.computed, "the very same job"
         assert (1, first.address) in await house.postable()
         assert await house.records() == []
@@ -96,9 +98,9 @@ async def test_a_third_decides_between_two_strangers(pool: Pool) -> None:
         assert await house.suspended() == set()
         assert await house.postable() == [], "nothing of it is posted while it is not known"
         assert len(await house.in_hand()) == 2, "and no round gives it away meanwhile"
+        assert "contradict each other" in await house.why(1)
         third = await house.hire(3)
-        house.checker._spot._rests.clear()
-        await house.check()
+        await house.check(rested=True)
         (record,) = await house.records()
         assert record.disagreement.decided
         assert record.disagreement.accused.worker == liar.address
@@ -121,8 +123,7 @@ async def test_who_lies_about_an_honest_result_is_found_out_too(pool: Pool) -> N
         await house.serve(a_job(1), honest)
         await house.check()
         house.pool.hold(third.address, None)
-        house.checker._spot._rests.clear()
-        await house.check()
+        await house.check(rested=True)
         assert await house.suspended() == {liar.address}
         assert (1, honest.address) in await house.postable()
         assert (1, liar.address) not in await house.in_hand()

@@ -268,7 +268,7 @@ async def test_the_operator_suspends_and_resumes_while_it_runs(
         await reputation.suspend(connection, scripted.address, "looks odd", "me")
     await office.until_bar(scripted.address, Bar.SUSPENDED)
     why_not = office.roster.entries[scripted.address].membership.why_not
-    assert why_not == "the operator has suspended it: looks odd"
+    assert why_not == "it is suspended: looks odd"
     assert not await office.available(scripted.address)
     async with office.database.acquire() as connection:
         assert await reputation.resume(connection, scripted.address)

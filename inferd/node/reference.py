@@ -22,6 +22,7 @@ from indexer.errors import ExitCode, OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node import metrics
 from inferd.node.api_models import RequestState
+from inferd.node.check_settings import CheckedModelSettings
 from inferd.node.health import PROBLEMS, WARNINGS
 from inferd.node.limit_settings import TenantSettings
 from inferd.node.settings import Settings
@@ -41,6 +42,7 @@ _TYPES: dict[Any, str] = {
     SecretStr: "secret",
     WorkerSettings: "worker",
     TenantSettings: "tenant",
+    CheckedModelSettings: "checked model",
 }
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -66,6 +68,7 @@ _OF_WORKER = "In `[workers.{}]`, below its `[[workers]]`."
 _TENANTS = (
     "Each `[[tenants]]` section: what one requester may take, where it differs from `[limits]`."
 )
+_CHECKED_MODELS = "Each `[[checks.models]]` section: what you know of a model."
 _KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
 
@@ -179,6 +182,8 @@ def _settings() -> Iterator[str]:
         yield from _fields(options, "")
     yield f"### A tenant\n\n{_TENANTS}\n"
     yield from _fields(TenantSettings, "")
+    yield f"### A checked model\n\n{_CHECKED_MODELS}\n"
+    yield from _fields(CheckedModelSettings, "")
     yield f"### A key\n\n{_KEYS}\n"
     yield from _fields(KeySource, "")
 

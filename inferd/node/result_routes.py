@@ -28,10 +28,7 @@ RESULT = """
         LIMIT 1
     ) posted ON true
     WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST,
-             EXISTS (SELECT FROM node.disagreement d
-                     WHERE d.request_id = x.request_id AND d.commitment = x.commitment
-                       AND d.accused = x.worker AND d.decided),
+    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.found_wrong,
              cardinality(alike.workers) DESC, x.computed_at
     LIMIT 1
 """

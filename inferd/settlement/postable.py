@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 POSTABLE = """
-    EXISTS (SELECT FROM chain.worker w WHERE w.signer = n.worker AND w.enabled AND w.staked)
+    EXISTS (SELECT FROM chain.worker w WHERE w.signer = n.worker AND w.enabled AND w.staked
+            AND w.signer <> ALL (ARRAY(SELECT s.worker FROM node.worker_suspension s
+                                       WHERE s.distrusted)))
     AND NOT EXISTS (SELECT FROM node.tx_item i
                     WHERE i.request_id = n.request_id AND i.commitment = n.commitment
                       AND (i.worker = n.worker OR n.worker = ANY(i.others))
                       AND i.outcome = 'abandoned')
-    AND NOT EXISTS (SELECT FROM node.worker_suspension s WHERE s.worker = n.worker AND s.distrusted)
-    AND NOT EXISTS (SELECT FROM node.disagreement d
-                    WHERE d.request_id = n.request_id AND d.commitment = n.commitment
-                      AND d.accused = n.worker AND d.decided
-                      AND d.kind NOT IN ('lie', 'manifest'))
+    AND NOT n.found_wrong
 """
 """SQL over a row `n` of node.result: its worker is enabled and staked, and it was not given up; it
 was not found wrong, and its worker not suspended for another that was."""

@@ -108,6 +108,17 @@ async def _recorded(
     }
 
 
+async def find_wrong(connection: Connection, worker: Address, key: RequestKey) -> None:
+    """What that worker has stored for the request is never posted."""
+    await connection.execute(
+        "UPDATE node.result SET found_wrong = true"
+        " WHERE request_id = $1 AND commitment = $2 AND worker = $3 AND NOT found_wrong",
+        key.id,
+        key.commitment,
+        worker,
+    )
+
+
 async def of_request(
     connection: Connection, key: RequestKey, files: OutputFiles | None
 ) -> list[SignedResult]:

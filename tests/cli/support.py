@@ -119,6 +119,9 @@ def request_body(request_id: int = 7, state: str = "settled", **changes: Any) ->
         "tx_hash": None,
         "settled_block": None,
         "digest": None,
+        "quorum": 1,
+        "answers": 0,
+        "agreeing": 0,
         "callback": None,
         "callback_failure": None,
     }

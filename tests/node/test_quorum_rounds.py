@@ -275,6 +275,31 @@ async def test_killed_when_some_have_answered__the_next_leader_asks_for_what_is_
     await again.dispatcher.close()
 
 
+async def test_an_answer_that_comes_after_its_lease_is_of_use_and_no_failure(
+    crowd: Crowd,
+) -> None:
+    opened = asyncio.Event()
+
+    async def slow(job: Job) -> bytes:
+        await opened.wait()
+        return b"answer to prompt"
+
+    for backend in crowd.backends:
+        backend.answer = slow
+    await crowd.house.request(1, quorum=2)
+    await crowd.house.rounds.round()
+    await crowd.db.execute("UPDATE node.lease SET state = 'expired', ended_at = now()")
+    opened.set()
+    await crowd.house.settle_down()
+    assert len(await crowd.answers()) == 2
+    assert await crowd.pending() == 0
+    await crowd.db.execute("UPDATE chain.request SET quorum = 3")
+    await crowd.db.execute("INSERT INTO node.touched VALUES (1)")
+    await crowd.round()
+    attempts = await crowd.db.fetch("SELECT attempt FROM node.lease")
+    assert [row["attempt"] for row in attempts] == [1, 1]
+
+
 async def test_a_commit_that_is_repeated_counts_nothing_twice(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

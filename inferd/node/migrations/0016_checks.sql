@@ -88,20 +88,17 @@ ALTER TABLE node.worker_failure ADD PRIMARY KEY (lease_id, worker);
 
 -- Suspended by a check: what it has computed is not posted either.
 ALTER TABLE node.worker_suspension ADD COLUMN distrusted boolean NOT NULL DEFAULT false;
+CREATE INDEX worker_distrusted ON node.worker_suspension (worker) WHERE distrusted;
 -- When the operator gave a worker work again: what was before counts no more against it.
 CREATE TABLE node.worker_pardon (
     worker bytea PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Whether a stored result can be posted depends on these too.
-CREATE TRIGGER touch_insert AFTER INSERT ON node.disagreement REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION node.touch_work();
-CREATE TRIGGER touch_update AFTER UPDATE ON node.disagreement REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION node.touch_work();
-CREATE TRIGGER touch_delete AFTER DELETE ON node.disagreement REFERENCING OLD TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION node.touch_work();
+-- A decided disagreement is about it: it is never posted.
+ALTER TABLE node.result ADD COLUMN found_wrong boolean NOT NULL DEFAULT false;
 
+-- Whether stored results can be posted depends on it.
 CREATE FUNCTION node.touch_all_for_distrusted() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO node.touched SELECT NULL WHERE EXISTS (SELECT FROM changed WHERE distrusted);

@@ -8,7 +8,7 @@ import structlog
 
 from indexer.database import Connection
 from indexer.types import Address
-from inferd.workers import reputation
+from inferd.workers import reputation, results
 from inferd.workers.checks import evidence
 from inferd.workers.checks.evidence import Disagreement, Kind
 
@@ -31,8 +31,8 @@ class SuspensionRule:
 
 
 async def accuse(connection: Connection, found: Disagreement, rule: SuspensionRule) -> int | None:
-    """Records it; where it is decided it counts as a lie, and suspends by the rule. Equivocation
-    suspends in any case: it costs the worker its stake.
+    """Records it; where it is decided its result is never posted, counts as a lie, and suspends by
+    the rule. Equivocation suspends in any case: it costs the worker its stake.
 
     The record's id; None where it was known before, which changes nothing.
     """
@@ -51,6 +51,7 @@ async def accuse(connection: Connection, found: Disagreement, rule: SuspensionRu
     )
     if not found.decided or found.kind in (Kind.LIE, Kind.MANIFEST):
         return number  # lies are counted with the lease that they fail
+    await results.find_wrong(connection, worker, found.key)
     await reputation.count_lie(connection, worker, found.model_id)
     if found.kind is Kind.EQUIVOCATION:
         await _suspend(connection, worker, f"it signed two answers to one request: record {number}")

@@ -6,7 +6,9 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from indexer.database import Connection
+import structlog
+
+from indexer.database import Connection, is_unstorable
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.workers.checks import canaries
@@ -19,6 +21,8 @@ from inferd.workers.job import Job, SignedResult
 from inferd.workers.leases import FailureKind
 from inferd.workers.pool import UnknownWorker
 from scheduler import model as scheduling
+
+log = structlog.get_logger("workers")
 
 Due = tuple[Address, ModelId]
 """A worker that is to be sent a canary of a model."""
@@ -77,6 +81,13 @@ class CanaryRuns:
                         await desk.count(connection, worker, model, Kind.CANARY, Outcome.NOT_DONE)
         except UnknownWorker:
             return
+        except Exception as error:
+            if not is_unstorable(error):
+                raise
+            # Its text may quote the output.
+            log.warning("answer_not_stored", worker="0x" + worker.hex(), error=type(error).__name__)
+            async with desk.writing() as connection:
+                await desk.count(connection, worker, model, Kind.CANARY, Outcome.NOT_DONE)
         desk.on_change()
 
     async def learn(self, canary: Canary) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from indexer.database import Connection
+from indexer.database import Connection, is_unstorable
 from indexer.types import Address
 from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import results
@@ -144,6 +144,12 @@ class SpotChecks:
                     await self._desk.note(connection, check.job, peer, outcome)
         except UnknownWorker:
             return False
+        except Exception as error:
+            if not is_unstorable(error):
+                raise
+            # Its text may quote the output.
+            log.warning("answer_not_stored", worker="0x" + peer.hex(), error=type(error).__name__)
+            self._failed.setdefault(check.job.key, set()).add(peer)
         return True
 
     async def _verdict(

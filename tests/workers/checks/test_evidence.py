@@ -145,6 +145,19 @@ async def test_lies_suspend_only_within_a_day(connection: Connection) -> None:
     assert set(await reputation.suspensions(connection)) == {address(ONE)}
 
 
+async def test_lies_before_a_pardon_count_no_more(connection: Connection) -> None:
+    for lease in (1, 2):
+        await connection.execute(
+            "INSERT INTO node.worker_failure VALUES ($1, $2, $3, 1, 'lied: x')",
+            lease,
+            address(ONE),
+            model_id(MODEL),
+        )
+    await reputation.resume(connection, address(ONE))
+    await suspend_liar(connection, address(ONE), SuspensionRule(after_lies=2))
+    assert await reputation.suspensions(connection) == {}
+
+
 async def test_a_crash_leaves_a_record_and_its_suspension_or_neither(pool: Pool) -> None:
     class Crash(Exception):
         pass

@@ -17,7 +17,7 @@ from inferd.workers.checks.comparators import Text
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.evidence import Dispute, Kind, Recorded
 from inferd.workers.checks.rules import CheckRules, ModelRule
-from inferd.workers.job import Job
+from inferd.workers.job import Completion, Job
 from tests.workers.checks.house import ALWAYS, House, living_in, says
 from tests.workers.remote.scripted import RESULTS_DOMAIN, ScriptedWorker, listening
 from tests.workers.support import MODEL, Scripted, a_job
@@ -99,6 +99,8 @@ async def test_a_third_decides_between_two_strangers(pool: Pool) -> None:
         assert await house.postable() == [], "nothing of it is posted while it is not known"
         assert len(await house.in_hand()) == 2, "and no round gives it away meanwhile"
         assert "contradict each other" in await house.why(1)
+        await pool.execute("UPDATE node.spot_check SET held_until = now() - interval '1 s'")
+        assert await house.postable() == [], "however long that takes"
         third = await house.hire(3)
         await house.check(rested=True)
         (record,) = await house.records()
@@ -278,3 +280,20 @@ async def test_two_answers_of_one_worker_to_one_request_are_proof(pool: Pool) ->
             assert recover(digest, side.signature) == worker.address
         assert await house.suspended() == {worker.address}
         assert await house.postable() == []
+
+
+class Unstorable(Scripted):
+    async def run(self, job: Job) -> Completion:
+        done = await super().run(job)
+        return replace(done, manifest={"model": "\ud800"})
+
+
+async def test_an_answer_that_no_database_takes_ends_no_check(pool: Pool) -> None:
+    own = Unstorable()
+    async with living_in(pool, own=own) as house:
+        first, second = await house.hire(1), await house.hire(2)
+        await house.serve(a_job(1), first)
+        await house.check()
+        assert len(own.calls) == 1
+        assert second.computed == first.computed
+        assert (1, first.address) in await house.postable()

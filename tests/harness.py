@@ -141,9 +141,11 @@ class System:
         *,
         program: tuple[str, ...] = ("-m", "inferd"),
         environment: dict[str, str] | None = None,
+        roles: str = "",
         **settings: Any,
     ) -> NodeProcess:
-        """Starts a daemon; `program` may be a launcher that breaks it on purpose."""
+        """Starts a daemon, or a process with some of its `roles`; `program` may be a launcher that
+        breaks it on purpose."""
         data_dir = self.folder / name
         data_dir.mkdir(exist_ok=True)
         (data_dir / "api.json").unlink(missing_ok=True)
@@ -152,7 +154,8 @@ class System:
         log = data_dir / "node.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, *program, "--config", str(config), "node"],
+                [sys.executable, *program, "--config", str(config), "node"]
+                + (["--roles", roles] if roles else []),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

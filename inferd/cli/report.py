@@ -180,7 +180,7 @@ async def _asked(
     connection: Connection, session: Session, since: str, until: str | None
 ) -> tuple[Period, frozenset[Address]]:
     """Raises BadPeriod, NothingIndexed, BadKey."""
-    from inferd.node.session import own_accounts  # noqa: PLC0415 - it loads the whole daemon
+    from inferd.node.session_settings import own_accounts  # noqa: PLC0415 - it loads settlement
 
     now_s = await load_now_s(connection)
     chain_id: int | None = await connection.fetchval("SELECT chain_id FROM chain.source")

@@ -276,12 +276,25 @@ class SettlementView(_View):
     """Why some of them are not called now; empty where all are."""
 
 
+class ProcessView(_View):
+    """One process of a node that is split over several."""
+
+    holder: str
+    """Host and process id."""
+    roles: list[str]
+    ready: bool
+    told_s: float
+    """Seconds since it has told."""
+    problems: list[Problem]
+    warnings: list[Problem]
+
+
 class StatusView(_View):
     schema_version: int = SCHEMA_VERSION
     version: str
     chain_id: int
     role: str
-    """leader, standby or starting."""
+    """leader, standby, starting, or reader where it only answers."""
     ready: bool
     problems: list[Problem]
     warnings: list[Problem] = []
@@ -291,6 +304,8 @@ class StatusView(_View):
     """Number of requests by chain status."""
     workers: list[WorkerStatusView]
     settlement: SettlementView | None
+    processes: list[ProcessView] = []
+    """Of a node that is split over processes, those that work now; empty of one that is whole."""
 
 
 class HealthView(_View):

@@ -68,6 +68,10 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 }
 
 WARNINGS: dict[str, tuple[str, str]] = {
+    "role_missing": (
+        "No process with these roles works on this database: {detail}.",
+        "Start one: `inferd node --roles`.",
+    ),
     "posting_behind": (
         "{detail} results wait for room in a post; until there are fewer, no request is begun.",
         "Wait; if it lasts, raise `posting.max_in_flight`, or name more posters.",

@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException
 
 from indexer.database import Pool
 from indexer.types import Address
-from inferd.node.pool_models import PoolView, PoolWorkerDetailView
+from inferd.node.pool_models import PoolView, PoolWorkerDetailView, PoolWorkerView
 from inferd.node.pool_views import load_pool, load_worker
 
 if TYPE_CHECKING:
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 def pool_routes(
     session: Callable[[], Session | None],
+    told: Callable[[], Mapping[str, PoolWorkerView]],
     database: Callable[[], Pool],
     names: Callable[[], Mapping[bytes, str]],
 ) -> APIRouter:
-    """`database` raises HTTPException where there is none."""
+    """`told` are workers by address as other processes know them; `database` raises HTTPException
+    where there is none."""
     routes = APIRouter()
 
     @routes.get("/v1/workers")
     async def workers() -> PoolView:
         """Every worker that is embedded, registered, or has computed for this node."""
         async with database().acquire() as connection:
-            return await load_pool(connection, session(), names())
+            return await load_pool(connection, session(), names(), told())
 
     @routes.get("/v1/workers/{address}")
     async def worker(address: str) -> PoolWorkerDetailView:
@@ -38,7 +40,7 @@ def pool_routes(
             raise HTTPException(404, "that is no address of 0x and 40 hex digits")
         canonical = Address(to_canonical_address(address))
         async with database().acquire() as connection:
-            found = await load_worker(connection, session(), names(), canonical)
+            found = await load_worker(connection, session(), names(), canonical, told())
         if found is None:
             raise HTTPException(404, f"nothing is known of a worker {address}")
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eth_utils.address import to_checksum_address
@@ -49,17 +50,27 @@ class _Known:
 
 
 async def load_pool(
-    connection: Connection, session: Session | None, names: Mapping[bytes, str]
+    connection: Connection,
+    session: Session | None,
+    names: Mapping[bytes, str],
+    told: Mapping[str, PoolWorkerView] = MappingProxyType({}),
 ) -> PoolView:
-    """Every worker that is embedded, registered, or has computed for this node."""
+    """Every worker that is embedded, registered, or has computed for this node; `told` are those of
+    other processes by address, and go before what this one knows."""
     known = await _load(connection, session)
-    return PoolView(workers=[PoolWorkerView(**_fields(one, names)) for one in known.values()])
+    own = (PoolWorkerView(**_fields(one, names)) for one in known.values())
+    return PoolView(workers=[told.get(view.address, view) for view in own])
 
 
 async def load_worker(
-    connection: Connection, session: Session | None, names: Mapping[bytes, str], address: Address
+    connection: Connection,
+    session: Session | None,
+    names: Mapping[bytes, str],
+    address: Address,
+    told: Mapping[str, PoolWorkerView] = MappingProxyType({}),
 ) -> PoolWorkerDetailView | None:
-    """None where nothing is known of it."""
+    """None where nothing is known of it. What only its dispatcher knows is left out where that is
+    another process."""
     one = (await _load(connection, session)).get(address)
     if one is None:
         return None
@@ -68,9 +79,9 @@ async def load_worker(
     heard = None if one.entry is None else one.entry.heard
     heartbeat = None if heard is None else heard.heartbeat
     offset = None if heard is None else heard.offset
-    standing = one.standing
+    standing, elsewhere = one.standing, told.get(to_checksum_address(address))
     return PoolWorkerDetailView(
-        **_fields(one, names),
+        **(dict(elsewhere) if elsewhere is not None else _fields(one, names)),
         owner=None if one.row is None else to_checksum_address(one.row.owner),
         memory_mb=one.worker.memory_mb if one.worker else one.row.memory_mb if one.row else 0,
         opens_in_s=standing.opens_in_s if standing else 0.0,

@@ -1,5 +1,5 @@
 """One scheduling round a block: what has changed, plan, decisions and leases written, jobs
-dispatched."""
+dispatched, here or by other processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import structlog
 
 from indexer.database import Connection, Fence, Pool
-from indexer.types import Address
 from inferd.node.feed import Feed, Reading
+from inferd.node.jobs import load_jobs, load_servable
 from inferd.node.metrics import (
     DECISIONS,
     PLAN_SECONDS,
@@ -27,11 +27,10 @@ from inferd.node.recorded import Recorded, record
 from inferd.node.round_rows import RoundRows, round_rows, write_round
 from inferd.node.snapshot import RoundInputs
 from inferd.node.tenants import store_uses
-from inferd.node.wakeup import Wakeup
+from inferd.node.wakeup import GRANT_CHANNEL, Wakeup, notify
 from inferd.policies.decide import decide
 from inferd.policies.journal import Entry, in_force
 from inferd.policies.steering import Steering
-from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
@@ -151,7 +150,8 @@ class Rounds:
     steering: Steering
     policy_budget_s: Callable[[], float]
     """What a policy of another package may take of one round."""
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher | None
+    """Has computed what is granted; None where other processes take it."""
     names: Mapping[bytes, str]
     """Model names by id."""
     fence: Fence
@@ -219,8 +219,10 @@ class Rounds:
         ROUND_PENDING.set(pending)
         if len(decided.rows):
             expected = expectations(decided.plan, state.workers, reading.moment.rules.inclusion_s)
-            for lease, job in await self._write(decided, reading.moment, pending, started_s):
-                self.dispatcher.start(lease, job, expected.get(lease.key))
+            granted = await self._write(decided, reading.moment, pending, started_s, expected)
+            if self.dispatcher is not None:
+                for lease, job in granted:
+                    self.dispatcher.start(lease, job, expected.get(lease.key))
             self.on_decided()
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
@@ -242,8 +244,14 @@ class Rounds:
             )
 
     async def _write(
-        self, decided: _Decided, moment: Moment, pending: int, started_s: float
+        self,
+        decided: _Decided,
+        moment: Moment,
+        pending: int,
+        started_s: float,
+        expected: Mapping[RequestKey, Patience],
     ) -> list[tuple[Lease, Job]]:
+        """The leases that it grants, with the jobs of those that are computed in this process."""
         plan, rows = decided.plan, decided.rows
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
@@ -258,8 +266,15 @@ class Rounds:
                 pending=pending,
                 duration_us=duration_us,
             )
-            granted = await self._grant(connection, plan)
-            leased = {lease.key for lease, _ in granted}
+            ids = [request.key.id for request in plan.assigned.requests.tolist()]
+            if self.dispatcher is None:
+                jobs: dict[RequestKey, Job] = {}
+                granted = await _grant(connection, plan, await load_servable(connection, ids))
+                await _hand_over(connection, granted, expected)
+            else:
+                jobs = await load_jobs(connection, ids, self.names)
+                granted = await _grant(connection, plan, jobs)
+            leased = {lease.key for lease in granted}
             await store_uses(
                 connection,
                 moment.rules.limits,
@@ -272,49 +287,34 @@ class Rounds:
                 deficits=plan.deficits,
                 now_s=moment.now_s,
             )
-        return granted
+        return [(lease, jobs[lease.key]) for lease in granted if lease.key in jobs]
 
-    async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
-        requests = decided.assigned.requests.tolist()
-        jobs = await self._load_jobs(connection, [request.key.id for request in requests])
-        # Without a job is what a reorganisation took away since the reading.
-        grants = [
-            Grant(request.key, worker, request.attempts + 1, lease_ms)
-            for request, worker, lease_ms in zip(
-                requests,
-                decided.assigned.column("worker"),
-                decided.assigned.column("lease_ms"),
-                strict=True,
-            )
-            if request.key in jobs
-        ]
-        return [(lease, jobs[lease.key]) for lease in await leases.grant_all(connection, grants)]
 
-    async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
-        rows = await connection.fetch(
-            """
-            SELECT id, commitment, model_id, max_tokens, deadline_s, requester,
-                   CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
-            FROM chain.request r
-            LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
-            WHERE id = ANY($1) AND status = 'pending'
-              AND (input_kind = 0 OR i.state = 'here')
-            """,
-            ids,
+async def _grant(
+    connection: Connection, decided: Plan, servable: Collection[RequestKey]
+) -> list[Lease]:
+    # Not servable is what a reorganisation took away since the reading.
+    grants = [
+        Grant(request.key, worker, request.attempts + 1, lease_ms)
+        for request, worker, lease_ms in zip(
+            decided.assigned.requests.tolist(),
+            decided.assigned.column("worker"),
+            decided.assigned.column("lease_ms"),
+            strict=True,
         )
-        return {
-            RequestKey(row["id"], row["commitment"]): Job(
-                request_id=row["id"],
-                commitment=Commitment(row["commitment"]),
-                model_id=ModelId(row["model_id"]),
-                model=self.names[row["model_id"]],
-                input=row["input"],
-                max_tokens=row["max_tokens"],
-                deadline_s=row["deadline_s"],
-                requester=Address(row["requester"]),
-            )
-            for row in rows
-        }
+        if request.key in servable
+    ]
+    return await leases.grant_all(connection, grants)
+
+
+async def _hand_over(
+    connection: Connection, granted: Sequence[Lease], expected: Mapping[RequestKey, Patience]
+) -> None:
+    """To the processes that dispatch."""
+    if granted:
+        told = [(lease.id, expected[lease.key]) for lease in granted if lease.key in expected]
+        await leases.expect(connection, told)
+        await notify(connection, GRANT_CHANNEL)
 
 
 def expectations(

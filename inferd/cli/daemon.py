@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
 def node(context: typer.Context, roles: _RolesOption = None) -> None:
     """Run the daemon: index, schedule, dispatch, settle, until SIGTERM or Ctrl-C.
 
-    One process does all of it, or several on one database divide the roles among them: standbys and
-    further dispatchers may be started as well. Each process opens only the keys that its roles need.
+    One process does all of it, or several on one database divide the roles among them; standbys and
+    further dispatchers may be started as well. Each opens only the keys that its roles need.
 
     SIGHUP makes it read its settings again; policies and limits change from the next round on.
 

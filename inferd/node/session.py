@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -245,8 +246,8 @@ class Session:
             tasks["roster"] = self.roster.run
         if Role.DISPATCH in self.roles:
             tasks["dispatch"] = self.dispatcher.watch
-        if Role.SETTLE in self.roles:
-            tasks["settlement"] = self._settle
+        if self.settlement is not None:
+            tasks["settlement"] = partial(self._settle, self.settlement)
         if not self._whole:
             part = Part(self, self._node, self._db, self._leadership)
             tasks |= part.tasks(claim_bell=self._claim_bell)
@@ -288,10 +289,7 @@ class Session:
         self._round_bell.ring()
         self._settle_bell.ring()
 
-    async def _settle(self) -> None:
-        settlement = self.settlement
-        if settlement is None:
-            raise RuntimeError("this process does not settle")
+    async def _settle(self, settlement: Settlement) -> None:
         again_at_s: float | None = None
         while True:
             await self._settle_bell.wait(until_s=again_at_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from indexer.database import Connection
 from indexer.types import Address
+from inferd.node import rounds
 from inferd.node.rounds import Grounds, reopened
 from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
@@ -200,17 +200,25 @@ async def test_an_id_on_another_branch_is_another_request(house: House) -> None:
     assert [row["commitment"] for row in rows] == [old, new]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 async def test_a_request_that_a_reorg_took_away_is_not_leased(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     await house.request(1)
-    load_jobs = house.rounds._load_jobs
+    loads = {"load_jobs": rounds.load_jobs, "load_servable": rounds.load_servable}
 
-    async def after_a_reorg(connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
-        await connection.execute("DELETE FROM chain.request")
-        return await load_jobs(connection, ids)
+    for name, load in loads.items():
 
-    monkeypatch.setattr(house.rounds, "_load_jobs", after_a_reorg)
+        async def after_a_reorg(
+            connection: Connection, *arguments: Any, load: Any = load
+        ) -> dict[RequestKey, Job] | set[RequestKey]:
+            await connection.execute("DELETE FROM chain.request")
+            found: dict[RequestKey, Job] | set[RequestKey] = await load(connection, *arguments)
+            return found
+
+        monkeypatch.setattr(rounds, name, after_a_reorg)
+    if elsewhere:
+        house.rounds.dispatcher = None
     await house.rounds.round()
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
     await house.rounds.round()

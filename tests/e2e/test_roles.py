@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -14,15 +15,39 @@ from eth_utils.address import to_checksum_address
 from indexer.database import Connection, connect
 from inferd.chain.register import register_worker
 from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.job import Completion, Job
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
-from tests.harness import MODEL, OWNER, WORKERS, NodeProcess, System, account
+from tests.harness import MODEL, OWNER, POSTER, WORKERS, NodeProcess, System, account
 
 OPERATOR = 8
 SETTINGS = {
     "models": (),
     "sections": f"[pool]\noperator = {{ dev_account = {OPERATOR} }}\nheartbeat_s = 0.3",
 }
+
+
+GONE = "abandoned: the process that dispatched it ended"
+COMPUTED_BY = "SELECT dispatcher FROM node.lease WHERE state = 'active' AND dispatcher IS NOT NULL"
+SENT = "SELECT id FROM node.tx_intent WHERE state IN ('signed', 'broadcast')"
+
+
+class Slow(MarkovBackend):
+    """Takes as long as the test says."""
+
+    pause_s = 0.0
+
+    async def run(self, job: Job) -> Completion:
+        await asyncio.sleep(self.pause_s)
+        return await super().run(job)
+
+
+async def until_value(connection: Connection, query: str) -> Any:
+    """The first value that the query gives."""
+    async with asyncio.timeout(60):
+        while (found := await connection.fetchval(query)) is None:
+            await asyncio.sleep(0.02)
+    return found
 
 
 class Cluster:
@@ -48,11 +73,23 @@ class Cluster:
 
         await node.until(check, 60, f"beside {roles}")
 
+    async def process_of(self, identity: str) -> NodeProcess:
+        """The one that the others know by that id."""
+        connection = await connect(self.database)
+        holder = await connection.fetchval(
+            "SELECT holder FROM node.process WHERE id = $1", identity
+        )
+        await connection.close()
+        pid = int(holder.rpartition(":")[2])
+        return next(node for node in self.processes.values() if node.process.pid == pid)
+
 
 @pytest.fixture
-async def agents(world: System, tmp_path: Path) -> AsyncIterator[None]:
-    """Both registered workers listen as agents of their own."""
+async def agents(world: System, tmp_path: Path) -> AsyncIterator[Slow]:
+    """Both registered workers listen as agents of their own, over one back end."""
     async with AsyncExitStack() as stack:
+        backend = Slow(name=MODEL)
+        stack.push_async_callback(backend.close)
         for index in WORKERS:
             key = account(index)
             post = Post(
@@ -63,8 +100,6 @@ async def agents(world: System, tmp_path: Path) -> AsyncIterator[None]:
             settings = AgentSettings(
                 port=0, metrics_port=0, operators=(to_checksum_address(account(OPERATOR).address),)
             )
-            backend = MarkovBackend(name=MODEL)
-            stack.push_async_callback(backend.close)
             agent = await stack.enter_async_context(
                 serving(
                     post,
@@ -85,7 +120,7 @@ async def agents(world: System, tmp_path: Path) -> AsyncIterator[None]:
                 world.deployment.contracts,
                 endpoint=agent.url,
             )
-        yield
+        yield backend
 
 
 async def settled_once(connection: Connection, number: int) -> None:
@@ -106,37 +141,75 @@ async def settled_once(connection: Connection, number: int) -> None:
 
 
 async def test_roles_in_processes_of_their_own_settle_each_request_once(
-    world: System, empty_database: str, agents: None
+    world: System, empty_database: str, agents: Slow
 ) -> None:
     cluster = Cluster(world, empty_database)
-    for name, roles in (
-        ("index", "index"),
-        ("schedule", "schedule"),
-        ("dispatch-1", "dispatch"),
-        ("dispatch-2", "dispatch"),
-        ("settle", "settle"),
-        ("api", "api"),
-    ):
-        cluster.start(name, roles)
+    for role in ("index", "schedule", "settle", "api"):
+        cluster.start(role, role)
+    cluster.start("dispatch-1", "dispatch")
+    cluster.start("dispatch-2", "dispatch")
     api = cluster.processes["api"]
     await cluster.until_roles("api", "index", "schedule", "dispatch", "dispatch", "settle")
     for node in cluster.processes.values():
         await node.until_ready()
-    asked = [await world.ask(f"number {number}") for number in range(5)]
-    for one in asked:
-        await api.until_state(one.request_id, "settled")
-    connection = await connect(empty_database)
-    await settled_once(connection, 5)
-    rows = await connection.fetch("SELECT DISTINCT dispatcher FROM node.lease")
-    assert all(row["dispatcher"] for row in rows)
-    await connection.close()
+    for number in range(2):
+        await world.ask(f"number {number}")
+    for number in (1, 2):
+        await api.until_state(number, "settled")
 
     _, status = await api.get("/v1/status")
-    assert (status["role"], status["index"]["lag_blocks"]) == ("reader", 0)
-    assert status["settlement"]["confirmed"] > 0
+    assert (status["role"], status["problems"], status["warnings"]) == ("reader", [], [])
+    assert status["index"]["head"] > 0
+    (poster,) = status["settlement"]["posters"]
+    assert poster["address"] == account(POSTER).address
     _, pool = await api.get("/v1/workers")
     assert [(one["in_pool"], one["reason"]) for one in pool["workers"]] == [(True, "")] * 2
     # Requests are the matter of the one role that answers for them.
     assert (await cluster.processes["index"].get("/v1/requests"))[0] == 404
-    for node in cluster.processes.values():
-        assert node.stop() == 0
+
+    standbys = [cluster.start(f"{role}-2", role) for role in ("schedule", "settle")]
+    whole = world.start_node("whole", empty_database, **SETTINGS)
+    for node in (*standbys, whole):
+        await node.until_not_ready("standby")
+    connection = await connect(empty_database)
+
+    # In mid-computation: the other one asks the same of the worker, and gets what it computed.
+    agents.pause_s = 2.0
+    for number in range(2, 5):
+        await world.ask(f"number {number}")
+    dying = await cluster.process_of(await until_value(connection, COMPUTED_BY))
+    dying.kill()
+    agents.pause_s = 0.0
+    for number in (3, 4, 5):
+        await api.until_state(number, "settled")
+    assert dying in (cluster.processes["dispatch-1"], cluster.processes["dispatch-2"])
+    ended = "SELECT count(*) FROM node.lease WHERE failure = $1"
+    assert await connection.fetchval(ended, GONE) > 0
+    assert await connection.fetchval("SELECT max(attempt) FROM node.lease") == 1
+
+    # With a transaction under way, and with requests that nobody has decided on.
+    for name in ("settle", "schedule"):
+        await world.ask(f"number {name}")
+        if name == "settle":
+            await until_value(connection, SENT)
+        cluster.processes[name].kill()
+        await world.ask(f"after {name}")
+        await cluster.until_roles("api", "index", "schedule", "dispatch", "settle")
+    for number in range(6, 10):
+        await api.until_state(number, "settled")
+    await settled_once(connection, 9)
+
+    # Rolling back to one daemon: it begins when the last of them has ended.
+    for name in ("index", "schedule-2", "settle-2"):
+        assert cluster.processes[name].stop() == 0
+    await whole.until_not_ready("standby")
+    dispatchers = [cluster.processes["dispatch-1"], cluster.processes["dispatch-2"]]
+    dispatchers.remove(dying)
+    assert dispatchers[0].stop() == 0
+    await whole.until_ready()
+    await world.ask("one more")
+    await whole.until_state(10, "settled")
+    await settled_once(connection, 10)
+    await connection.close()
+    assert whole.stop() == 0
+    assert api.stop() == 0

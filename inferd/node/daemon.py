@@ -38,7 +38,7 @@ from inferd.node.api import ApiState, build_api
 from inferd.node.backfill_bar import BackfillBar
 from inferd.node.crew import Crew, hired
 from inferd.node.health import Health
-from inferd.node.leader import Leadership, LostLeadership, become_leader, become_part
+from inferd.node.leader import Leadership, LostLeadership, become_leader, become_part, poster_role
 from inferd.node.logs import configure_logs
 from inferd.node.memory import give_back
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
@@ -293,10 +293,12 @@ class Node:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         if is_whole(self.roles):
             return await become_leader(self.database.url, holder)
-        locks = [str(role) for role in exclusive(self.roles)]
+        chain_id = self.deployment.contracts.chain_id
         # Two processes with one worker's key would sign two answers to one request.
-        locks += sorted(f"worker 0x{address.hex()}" for address in self.crew.addresses)
-        return await become_part(self.database.url, holder, locks)
+        keys = [f"worker 0x{address.hex()}" for address in self.crew.addresses]
+        keys += [poster_role(chain_id, poster.address) for poster in self.posters]
+        roles = [str(role) for role in exclusive(self.roles)]
+        return await become_part(self.database.url, holder, roles, sorted(keys))
 
     async def _answer(self, db: Pool) -> NoReturn:
         """Without a lock: it writes nothing."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -29,7 +30,10 @@ _LOCK_KEY = 0x696E6665_72640002
 _ROLE = "node"
 _PART = "part "
 _PROCESS = f"{_PART}process "
+SETTLING = f"{_PART}settling"
+"""Whose turn it is of the processes that settle."""
 _CHECK_INTERVAL_S = 1.0
+_TURN_PAUSE_S = (0.02, 0.08)
 # A holder whose machine vanished sends no FIN: the server notices by probes within 5 + 3*2 seconds.
 _KEEPALIVES = {
     "tcp_keepalives_idle": "5",
@@ -61,7 +65,7 @@ class LostLeadership(Exception):
 
 
 class Leadership:
-    """The lock, while it is held."""
+    """The locks, while they are held."""
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class Leadership:
         self.holder = holder
         self._asking = asyncio.Lock()
         self._epochs = dict(epochs)
+        self._turn: dict[str, int] = {}
         self.process = process
         """The id by which the others know this process for as long as it has its roles; None of a
         daemon that has all."""
@@ -93,19 +98,55 @@ class Leadership:
     async def claim(self, role: str) -> Fence | None:
         """Another role beside this one, for as long as the lock's connection lasts: a fence of
         both, or None while another process has it. Raises LostLeadership."""
-        try:
-            async with self._asking:
-                if not await _lock(self._connection, role):
-                    return None
-                epoch = await self._connection.fetchval(_RAISE_EPOCH, role, self.holder)
-        except (*CONNECTION_LOST, TimeoutError) as error:
-            raise LostLeadership(f"the lock's connection ended: {error}") from error
-        epochs = {**self._epochs, role: int(epoch)}
+        if not await self._ask("SELECT pg_try_advisory_lock($1)", lock_key(role)):
+            return None
+        claimed = {role: int(await self._ask(_RAISE_EPOCH, role, self.holder))}
 
         async def fence(connection: Connection) -> None:
-            await _check(connection, epochs)
+            await _check(connection, {**self._epochs, **self._turn, **claimed})
 
         return fence
+
+    async def leave(self, role: str) -> None:
+        """Gives back what was claimed. Raises LostLeadership."""
+        await self._ask("SELECT pg_advisory_unlock($1)", lock_key(role))
+
+    async def is_elsewhere(self, role: str) -> bool:
+        """Whether another process has that role now. Raises LostLeadership."""
+        if not await self._ask("SELECT pg_try_advisory_lock($1)", lock_key(role)):
+            return True
+        await self.leave(role)
+        return False
+
+    @contextlib.asynccontextmanager
+    async def turn(self, role: str) -> AsyncIterator[None]:
+        """Waits until no other process has its turn in that role, and has it until the end of the
+        block: what is begun with `fence_in_turn` is refused to who has lost its turn unnoticed.
+
+        Raises LostLeadership.
+        """
+        while True:
+            if await self._ask("SELECT pg_try_advisory_lock($1)", lock_key(role)):
+                break
+            await asyncio.sleep(random.uniform(*_TURN_PAUSE_S))  # noqa: S311
+        try:
+            self._turn = {role: int(await self._ask(_RAISE_EPOCH, role, self.holder))}
+            yield
+        finally:
+            self._turn = {}
+            with contextlib.suppress(LostLeadership):
+                await self.leave(role)
+
+    async def fence_in_turn(self, connection: Connection) -> None:
+        """As `fence`, and for as long as the turn lasts."""
+        await _check(connection, {**self._epochs, **self._turn})
+
+    async def _ask(self, query: str, *arguments: object) -> Any:
+        try:
+            async with self._asking:
+                return await self._connection.fetchval(query, *arguments)
+        except (*CONNECTION_LOST, TimeoutError) as error:
+            raise LostLeadership(f"the lock's connection ended: {error}") from error
 
     async def watch(self) -> None:
         """Returns never; raises LostLeadership when the lock's connection is gone."""
@@ -148,9 +189,12 @@ async def become_leader(url: str, holder: str, role: str = _ROLE) -> Leadership:
     return await _won(url, holder, lock, lead)
 
 
-async def become_part(url: str, holder: str, roles: Sequence[str]) -> Leadership:
+async def become_part(
+    url: str, holder: str, roles: Sequence[str], keys: Sequence[str] = ()
+) -> Leadership:
     """Waits until no daemon works as a whole, and this process is the one that has each of `roles`,
-    of which there may be none: it has all of them or none while it waits.
+    of which there may be none, and the locks of `keys`, which it can then claim: it has all of them
+    or none while it waits.
 
     Raises DatabaseUnreachable, also when the connection ends while waiting.
     """
@@ -160,7 +204,7 @@ async def become_part(url: str, holder: str, roles: Sequence[str]) -> Leadership
     async def lock(connection: _Connection) -> bool:
         shared = "SELECT pg_try_advisory_lock_shared($1)"
         if await connection.fetchval(shared, _LOCK_KEY):
-            for part in parts:
+            for part in (*parts, *keys):
                 if not await _lock(connection, part):
                     break
             else:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from indexer.database import Connection, Pool
+from indexer.types import Address
 from inferd.node.claims import Claims
-from inferd.node.leader import Leadership, bury_processes
+from inferd.node.leader import SETTLING, Leadership, bury_processes, poster_role
 from inferd.node.pool_views import load_pool
 from inferd.node.roles import Role
 from inferd.node.status import index_view
@@ -30,6 +32,25 @@ _UNCLAIMED_S = 5.0
 """A lease that no dispatcher takes within this is granted anew."""
 
 log = structlog.get_logger("node")
+
+
+class SharedLocks:
+    """The locks of the posters' keys, and of the steps of those that have them; a `Sharing`."""
+
+    def __init__(self, leadership: Leadership, chain_id: int) -> None:
+        self._leadership = leadership
+        self._chain_id = chain_id
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return self._leadership.turn(SETTLING)
+
+    async def leave(self, poster: Address) -> None:
+        """Raises LostLeadership."""
+        await self._leadership.leave(poster_role(self._chain_id, poster))
+
+    async def is_elsewhere(self, poster: Address) -> bool:
+        """Raises LostLeadership."""
+        return await self._leadership.is_elsewhere(poster_role(self._chain_id, poster))
 
 
 class Part:

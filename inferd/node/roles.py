@@ -17,7 +17,8 @@ class Role(StrEnum):
     DISPATCH = "dispatch"
     """Has workers compute what is leased. Any number of processes at a time."""
     SETTLE = "settle"
-    """Posts, refunds, delivers; the one role with the posters' keys. One process at a time."""
+    """Posts, refunds, delivers; the one role with the posters' keys. One process at a time for each
+    key; those with different keys take turns, step by step."""
     API = "api"
     """Answers for requests and results over HTTP. Any number of processes, also beside a whole
     node; health, metrics and status are served by every process."""
@@ -27,7 +28,7 @@ Roles = frozenset[Role]
 
 ALL: Roles = frozenset(Role)
 WORK: Roles = ALL - {Role.API}
-_EXCLUSIVE = (Role.INDEX, Role.SCHEDULE, Role.SETTLE)
+_EXCLUSIVE = (Role.INDEX, Role.SCHEDULE)
 
 
 def is_whole(roles: Roles) -> bool:
@@ -36,7 +37,8 @@ def is_whole(roles: Roles) -> bool:
 
 
 def exclusive(roles: Roles) -> tuple[Role, ...]:
-    """Those that one process at a time has, in the order in which their locks are taken."""
+    """Those that one process at a time has whatever its keys are, in the order in which their locks
+    are taken."""
     return tuple(role for role in _EXCLUSIVE if role in roles)
 
 

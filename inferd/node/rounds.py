@@ -43,8 +43,8 @@ from scheduler.quota import cost_tokens
 
 # What more or other workers could still serve.
 _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE})
-# What a transaction with more gas could still deliver.
-_OF_GAS = frozenset({Reason.UNSUPPORTED})
+# What a transaction with more gas could still deliver, or a worker with another key read.
+_OF_GAS = _OF_KEYS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
 _OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED, Reason.INPUT_UNAVAILABLE}
 
@@ -66,6 +66,8 @@ class Grounds:
     """Of a transaction, by the operator and by the block."""
     max_attempts: int
     inclusion_s: float
+    private_keys: frozenset[bytes] = frozenset()
+    """To which inputs may be encrypted."""
 
 
 def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
@@ -80,6 +82,8 @@ def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
         found |= _OF_OFFERS
     if now.max_gas > before.max_gas:
         found |= _OF_GAS
+    if now.private_keys - before.private_keys:
+        found |= _OF_KEYS
     if now.max_attempts > before.max_attempts:
         found.add(Reason.ATTEMPTS_EXHAUSTED)
     if now.inclusion_s < before.inclusion_s:
@@ -344,6 +348,7 @@ def _grounds(inputs: RoundInputs, block_gas_limit: int) -> Grounds:
         max_gas=inputs.gas_cap(block_gas_limit),
         max_attempts=inputs.rules.max_attempts,
         inclusion_s=inputs.rules.inclusion_s,
+        private_keys=frozenset(inputs.private_keys),
     )
 
 

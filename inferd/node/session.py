@@ -25,7 +25,7 @@ from inferd.node.input_settings import fetcher_of
 from inferd.node.leader import Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import INPUT_TRIES, RESULTS
-from inferd.node.part import Part
+from inferd.node.part import Part, SharedLocks
 from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.roles import Role, is_whole
 from inferd.node.rounds import Rounds
@@ -148,7 +148,7 @@ class Session:
             fence=leadership.fence,
             bell=self._round_bell,
             # Before the first look of settlement nothing would seem to cost more than its base fee.
-            may_decide=lambda: self.caught_up and self._knows_prices,
+            may_decide=self._may_decide,
             record_up_to=settings.retention.recorded_requests,
             on_decided=self._input_bell.ring,
         )
@@ -177,8 +177,9 @@ class Session:
             signers=node.posters,
             sign_group=self.workers.sign_group,
             settings=settlement_settings(node.settings, node.facts, self.own_accounts),
-            fence=leadership.fence,
+            fence=leadership.fence_in_turn,
             claim=lambda poster: leadership.claim(poster_role(contracts.chain_id, poster)),
+            sharing=None if self._whole else SharedLocks(leadership, contracts.chain_id),
         )
 
     @property
@@ -305,11 +306,11 @@ class Session:
                     self._round_bell.ring()
                     self.tell_bell.ring()
 
-    @property
-    def _knows_prices(self) -> bool:
-        if self.settlement is not None:
-            return self.settlement.knows_prices
-        return self.others.market is not None
+    def _may_decide(self) -> bool:
+        settlement, others = self.settlement, self.others
+        prices = others.knows_prices if settlement is None else settlement.knows_prices
+        # Without its dispatchers a worker is not unknown, but out of sight.
+        return self.caught_up and prices and (self._whole or others.has_offers)
 
     async def market(self) -> Market | None:
         """None where nobody has seen the chain's prices."""

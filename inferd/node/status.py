@@ -232,7 +232,7 @@ class StatusReader:
     async def settlement_view(self, session: Session | None) -> SettlementView | None:
         """By this process, or by the one that settles; None where nobody does."""
         if session is None or session.settlement is None:
-            return next((said.settlement for said in self._settling()), None)
+            return None if self.others is None else self.others.settlement
         status = session.settlement.status
         former = [key for key in status.former.values() if key.in_flight]
         posters = [await self._poster_view(key, former=False) for key in status.keys]

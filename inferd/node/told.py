@@ -150,6 +150,24 @@ def heard_presence(said: PresenceSaid) -> Presence:
     )
 
 
+def together(views: Sequence[SettlementView]) -> SettlementView:
+    """What several processes that settle say, the newest first, as one. One that works is enough
+    for the whole not to be paused. Pure."""
+    newest = views[0]
+    paused = [view.paused_reason for view in views]
+    return newest.model_copy(
+        update={
+            "posters": sorted(
+                (poster for view in views for poster in view.posters),
+                key=lambda poster: poster.address,
+            ),
+            "in_flight": sum(view.in_flight for view in views),
+            "paused_reason": newest.paused_reason if all(paused) else None,
+            "confirmed": sum(view.confirmed for view in views),
+        }
+    )
+
+
 async def tell(
     connection: Connection, process: str, holder: str, roles: Iterable[str], said: Said
 ) -> None:
@@ -207,6 +225,8 @@ class Others:
     """Called when who can compute, what gas costs or whether tables are current has changed."""
     processes: Sequence[Process] = ()
     led_as_a_whole: bool = False
+    market: Market | None = None
+    """As who settles has told last; None before anybody has seen the chain."""
     _presences: tuple[Presence, ...] = field(default=())
 
     async def run(self) -> None:
@@ -221,6 +241,7 @@ class Others:
             self.processes = await load_processes(connection)
             self.led_as_a_whole = not self.processes and await is_led_as_a_whole(connection)
         before, self._presences = self._news(), self._merged()
+        self.market = self._market() or self.market
         for presence in self._presences:
             self.names.update({model: offer.name for model, offer in presence.models.items()})
         if before != self._news():
@@ -244,21 +265,40 @@ class Others:
         return any(said.caught_up for said in self.saying(Role.INDEX))
 
     @property
-    def market(self) -> Market | None:
-        """None where nobody who settles has seen the chain."""
-        for said in self.saying(Role.SETTLE):
-            if said.market is not None:
-                one = said.market
-                return Market(GasModel(**one.gas), one.tip_wei, one.unposted)
-        return None
+    def knows_prices(self) -> bool:
+        """Whether somebody settles, and has seen what the chain asks for gas."""
+        return self._market() is not None
+
+    @property
+    def has_offers(self) -> bool:
+        """Whether anybody dispatches to workers that offer anything: while nobody does, what they
+        will offer is not known."""
+        return any(presence.models for presence in self._presences)
+
+    @property
+    def settlement(self) -> SettlementView | None:
+        """Of all keys together; None where nobody settles."""
+        views = [
+            said.settlement for said in self.saying(Role.SETTLE) if said.settlement is not None
+        ]
+        return together(views) if views else None
+
+    def _market(self) -> Market | None:
+        """By the newest; results wait for room only as far as they do for everybody."""
+        known = [said.market for said in self.saying(Role.SETTLE) if said.market is not None]
+        if not known:
+            return None
+        unposted = min(market.unposted for market in known)
+        return Market(GasModel(**known[0].gas), known[0].tip_wei, unposted)
 
     @property
     def own_accounts(self) -> frozenset[Address]:
         """The operator's, as who settles knows them; empty where nobody does."""
-        for said in self.saying(Role.SETTLE):
-            if said.own_accounts is not None:
-                return frozenset(Address(bytes.fromhex(one)) for one in said.own_accounts)
-        return frozenset()
+        return frozenset(
+            Address(bytes.fromhex(one))
+            for said in self.saying(Role.SETTLE)
+            for one in said.own_accounts or ()
+        )
 
     @property
     def presences(self) -> tuple[Presence, ...]:
@@ -305,4 +345,4 @@ class Others:
 
     def _news(self) -> tuple[Any, ...]:
         usable = frozenset(one.address for one in self._presences if one.available)
-        return usable, self.market is not None, self.caught_up, self.own_accounts
+        return usable, self.knows_prices, self.has_offers, self.caught_up, self.own_accounts

@@ -101,6 +101,18 @@ async def senders_under_way(pool: Pool) -> list[Address]:
     return [row["sender"] for row in rows]
 
 
+async def final_among(pool: Pool, intent_ids: Sequence[int]) -> list[int]:
+    """Those of these that are never looked at again, or are forgotten."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT asked.id FROM unnest($1::bigint[]) AS asked (id)"
+            " LEFT JOIN node.tx_intent i ON i.id = asked.id"
+            " WHERE i.id IS NULL OR i.state = 'final'",
+            intent_ids,
+        )
+    return [row["id"] for row in rows]
+
+
 async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
     """Rows of node.tx_intent with their items and attempts, in the same order."""
     ids = [row["id"] for row in rows]

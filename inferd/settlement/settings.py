@@ -258,6 +258,11 @@ class SettlementStatus:
             key.keep(intent_ids)
 
     @property
+    def ended(self) -> list[int]:
+        """Intents that a reorganisation can still open again, as far as is known here."""
+        return [intent_id for key in self._all() for intent_id in key.ended]
+
+    @property
     def crowded_out(self) -> int:
         """Results that wait for room in a post, and not for a price, an account or an endpoint."""
         return self.waiting_for_slot if self.paused_reason is None else 0

@@ -27,7 +27,7 @@ def test_roles_by_their_names() -> None:
 
 
 def test_locks_are_taken_in_one_order() -> None:
-    assert exclusive(ALL) == (Role.INDEX, Role.SCHEDULE, Role.SETTLE)
+    assert exclusive(ALL) == (Role.INDEX, Role.SCHEDULE)
     assert exclusive(frozenset({Role.API, Role.DISPATCH})) == ()
 
 

@@ -319,6 +319,7 @@ _NOW = Grounds(frozenset({(b"w", b"m", 1)}), 3_000_000, 3, 3.0)
         ({}, set()),
         ({"max_gas": 3_000_001}, {Reason.UNSUPPORTED}),
         ({"max_gas": 2_999_999}, set()),
+        ({"private_keys": frozenset({b"key"})}, {Reason.UNSUPPORTED}),
         ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED}),
         ({"max_attempts": 2}, set()),
         ({"inclusion_s": 2.0}, {Reason.DEADLINE_INFEASIBLE}),

@@ -14,7 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 from eth_utils.hexadecimal import decode_hex
 
-from indexer.database import Pool
+from indexer.database import Fence, Pool
 from indexer.follow import Indexer
 from indexer.rpc import Rpc
 from indexer.store import load_cursor
@@ -39,6 +39,7 @@ from inferd.protocol.typed_data import (
 from inferd.settlement.engine import Settlement
 from inferd.settlement.key_queue import Claim
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.sharing import Sharing
 
 GWEI = 10**9
 ETHER = 10**18
@@ -75,6 +76,8 @@ class World:
         now: Callable[[], float] = time.time,
         signers: Sequence[TransactionSigner] = (),
         claim: Claim | None = None,
+        fence: Fence | None = None,
+        sharing: Sharing | None = None,
         **settings: Any,
     ) -> Settlement:
         chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
@@ -85,7 +88,9 @@ class World:
             signers=signers or [self.poster],
             sign_group=self.sign_group,
             settings=SettlementSettings(**chosen),
+            fence=fence,
             claim=claim,
+            sharing=sharing,
             now=now,
         )
 

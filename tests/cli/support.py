@@ -233,5 +233,17 @@ def status_body(**changes: Any) -> dict[str, Any]:
             "callbacks_owed": 3,
             "delivering": "",
         },
+        "processes": [
+            {
+                "holder": "far:7",
+                "roles": ["index", "schedule"],
+                "ready": False,
+                "told_s": 0.5,
+                "problems": [
+                    {"code": "starting", "sentence": "It starts.", "next_action": "Wait."}
+                ],
+                "warnings": [],
+            }
+        ],
     }
     return body | changes

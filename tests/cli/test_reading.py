@@ -37,6 +37,8 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         "node       not ready, leader, release 0.1.0, chain 31337",
         "problem    no_workers: No worker. Register one.",
         "warning    balance_low: It is low. Send funds.",
+        "process    far:7 index, schedule: not ready",
+        "           starting: It starts. Wait.",
         "index      block 20 of 20, 1 reorganisations, 0 unreadable logs",
         "endpoint   https://one.test in use, 12 ms, 2% errors, at most 18 calls/s",
         "endpoint   https://two.test wrong chain, 3 behind: https://two.test serves chain 1",
@@ -74,7 +76,8 @@ def test_status_of_an_endpoint_that_is_behind(cli: Cli, node: FakeNode) -> None:
 def test_status_of_a_node_that_starts(cli: Cli, node: FakeNode) -> None:
     index = dict.fromkeys(("head", "indexed", "finalized", "lag_blocks", "lag_s"))
     index |= {"reorgs": 0, "quarantined": 0, "rechecked": None, "repaired_blocks": 0}
-    node.says("/v1/status", status_body(index=index, requests={}, workers=[], settlement=None))
+    nothing: dict[str, Any] = {"requests": {}, "workers": [], "settlement": None, "processes": []}
+    node.says("/v1/status", status_body(index=index, **nothing))
 
     lines = cli("status").stdout.splitlines()
 

@@ -24,6 +24,8 @@ from inferd.node.account_rows import fold, load_report, load_senders, load_spent
 from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
+from inferd.node.jobs import load_jobs, load_servable
+from inferd.node.part import bury
 from inferd.node.result_routes import RESULT
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
@@ -205,7 +207,7 @@ async def a_round(pool: Pool) -> None:
         pass
 
     feed = Feed()
-    rounds: Any = SimpleNamespace(fence=no_fence, names={b"\2": "m"})
+    rounds: Any = SimpleNamespace(fence=no_fence, names={})
     async with pool.acquire() as connection:
         reading = await feed.read(connection, inputs, no_fence)
         assert reading is not None
@@ -218,7 +220,8 @@ async def a_round(pool: Pool) -> None:
         assert reading is not None
         assert reading.asked == [REQUESTS]
         await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
-        await Rounds._load_jobs(rounds, connection, [REQUESTS])
+        await load_jobs(connection, [REQUESTS], {b"\2": "m"})
+        await load_servable(connection, [REQUESTS])
         assert await inputs_of.load_wanted(connection) == ([], [])
 
 
@@ -298,6 +301,10 @@ async def the_workers(pool: Pool) -> None:
     async with pool.acquire() as connection:
         assert await leases.active(connection)
         await leases.expire_overdue(connection)
+        # Of a node that is split over processes.
+        await leases.claim(connection, "dispatcher", [b"w"], 32)
+        await leases.count_active(connection)
+        await bury(connection)
 
 
 async def the_indexer(pool: Pool) -> None:

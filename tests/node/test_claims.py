@@ -98,11 +98,13 @@ async def test_what_one_is_just_taking_the_other_passes_over(
         patched.setattr("inferd.node.claims.load_jobs", slow_jobs)
         waiting = asyncio.create_task(claims_of(house, "first", first).take())
         await held.wait()
-    async with asyncio.timeout(30):
-        await take_all(claims_of(house, "second", second))
+    try:
+        async with asyncio.timeout(30):
+            await take_all(claims_of(house, "second", second))
+    finally:
+        go_on.set()
+        await waiting
     assert len(second.started) == 5
-    go_on.set()
-    await waiting
 
 
 async def test_a_dispatcher_takes_nothing_for_workers_that_it_cannot_use(house: House) -> None:

@@ -28,6 +28,7 @@ from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import INPUT_TRIES, RESULTS
 from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.preflight import ChainFacts
+from inferd.node.pull_settings import opened_pull
 from inferd.node.rounds import Rounds
 from inferd.node.settings import Settings
 from inferd.node.snapshot import RoundInputs, with_private
@@ -101,6 +102,7 @@ class Session:
             connections=_WORKER_CONNECTIONS,
             per_host=_WORKER_CONNECTIONS // 2,
         )
+        self._pull = opened_pull(settings.pull)
         self.roster = Roster(
             self.workers,
             db,
@@ -110,6 +112,7 @@ class Session:
             node.crew.names,
             terms=roster_terms(settings.pool),
             on_change=self._round_bell.ring,
+            pulls=None if self._pull is None else self._pull.of,
         )
         self.settlement = Settlement(
             rpc=node.rpc,
@@ -206,6 +209,8 @@ class Session:
             self._steering.close()
             await self.dispatcher.close()
             await self._http.close()
+            if self._pull is not None:
+                await self._pull.close()
 
     async def adopt_settings(self) -> None:
         """Takes over what the settings file says by now."""

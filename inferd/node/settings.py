@@ -31,6 +31,7 @@ from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.node.pool_settings import PoolSettings
 from inferd.node.posting_settings import PostingSettings
+from inferd.node.pull_settings import PullSettings
 from inferd.node.scheduling_settings import SchedulingSettings
 from inferd.node.settings_section import Section
 from inferd.node.worker_settings import WorkerSettings
@@ -160,6 +161,7 @@ class Settings(BaseSettings):
     workers: tuple[WorkerSettings, ...] = ()
     """Your workers: inside the daemon, or behind an `inferd worker`."""
     pool: PoolSettings = PoolSettings()
+    pull: PullSettings = PullSettings()
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()

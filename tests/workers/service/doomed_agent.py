@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from inferd.protocol.typed_data import DigestSigner
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import Job
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.app import Api
@@ -108,7 +109,7 @@ async def _run(order: Order) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with serving(
-        post, backend, settings(), log, folder=post.folder(order.folder), tokens_per_s={}
+        post, Stock((backend,)), settings(), log, folder=post.folder(order.folder), tokens_per_s={}
     ):
         await stop.wait()
     await log.close()

@@ -82,6 +82,7 @@ class ModelMemory:
         self._limit_mb = limit_mb
         self._places = {name: _Place(size) for name, size in (sizes_mb or {}).items()}
         self._door = asyncio.Lock()
+        self._waiting = 0
         self._uses = itertools.count(1)
         for name, place in self._places.items():
             if limit_mb is not None and place.size_mb > limit_mb:
@@ -91,6 +92,11 @@ class ModelMemory:
                     help_text="raise the worker's `memory_mb`, or correct the model's"
                     " `resident_mb`",
                 )
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for room."""
+        return self._waiting
 
     @contextlib.asynccontextmanager
     async def holding(self, backend: Backend) -> AsyncIterator[None]:
@@ -113,12 +119,16 @@ class ModelMemory:
 
     async def _enter(self, place: _Place, backend: Backend) -> None:
         if not place.resident or place.leaving:
-            async with self._door:
-                # Another one may have made room for it meanwhile.
-                if not place.resident:
-                    await self._make_room(place.size_mb)
-                    place.resident = True
-                self._begin(place, backend)
+            self._waiting += 1
+            try:
+                async with self._door:
+                    # Another one may have made room for it meanwhile.
+                    if not place.resident:
+                        await self._make_room(place.size_mb)
+                        place.resident = True
+                    self._begin(place, backend)
+            finally:
+                self._waiting -= 1
             return
         self._begin(place, backend)
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -22,6 +23,7 @@ from indexer.types import Address, Contracts
 from inferd.protocol.request import model_id
 from inferd.protocol.typed_data import DigestSigner, domain_separator
 from inferd.protocol.worker_api_signing import worker_domain
+from inferd.workers.backends.base import Backend
 from inferd.workers.backends.opening import Stock
 from inferd.workers.job import WorkerFailed
 from inferd.workers.local import LocalWorker
@@ -145,6 +147,9 @@ def service_of(
     metrics.SLOTS.set(post.slots)
     metrics.RUNNING.set_function(lambda: jobs.running)
     metrics.QUEUED.set_function(lambda: jobs.queued)
+    metrics.WAITING_FOR_MEMORY.set_function(lambda: stock.memory.waiting)
+    for backend in stock.backends:
+        metrics.MODEL_LOADED.labels(backend.name).set_function(partial(_is_loaded, backend))
     return Service(api, jobs)
 
 
@@ -188,6 +193,10 @@ async def serving(
             yield agent
         finally:
             log.info("stopping", running=jobs.running, queued=jobs.queued)
+
+
+def _is_loaded(backend: Backend) -> float:
+    return float(backend.loaded)
 
 
 def opened_log(post: Post, data_dir: Path) -> SignatureFile:

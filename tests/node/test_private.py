@@ -27,6 +27,7 @@ from inferd.protocol.private import (
 from inferd.protocol.request import Commitment, model_id
 from inferd.workers.job import BadInput, Job
 from inferd.workers.key_files import BadEncryptionKey, load_keys
+from inferd.workers.sealing import Sealing
 from tests.node.house import CHAIN_ID, NODE_KEY, REQUESTS, House, house
 from tests.workers.support import MODEL
 
@@ -145,6 +146,32 @@ async def test_another_nodes_key_or_version_is_refused_before_a_worker(
     reason, sentence = await told_why(house, 2)
     assert (reason, "not one of version 1" in sentence) == ("unsupported", True)
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
+
+
+async def test_a_workers_own_key_is_for_that_worker(house: House) -> None:
+    """Its request waits for no other, and is taken up once the key is known."""
+    own = DecryptionKey(b"\x0a" * 32)
+    house.workers[1]._sealing = Sealing([own], CHAIN_ID, REQUESTS)
+    plain, held = house.rounds.inputs, {house.workers[0].address: [NODE_KEY.public]}
+
+    async def inputs(connection: Connection) -> RoundInputs:
+        seen = await plain(connection)
+        return replace(seen, workers=with_private(seen.workers, held))
+
+    house.rounds = replace(house.rounds, inputs=inputs)
+    sealed = seal_input(SECRET, own.public, REPLY.public, CONTEXT)
+    await ask(house, 1, sealed, ALICE)
+    assert (await told_why(house, 1))[0] == "model_unknown"
+    assert [backend.calls for backend in house.backends] == [[], []]
+    held[house.workers[1].address] = [own.public]
+    await house.rounds.round()
+    await house.rounds.round()
+    await house.settle_down()
+    assert await house.answered_by(1) == [house.workers[1].address]
+    for number in range(2, 5):
+        await ask(house, number, sealed, ALICE)
+    assert [job.input for job in house.backends[1].calls] == [SECRET] * 4
+    assert house.backends[0].calls == []
 
 
 async def test_private_content_may_be_named_by_uri(private_house: House) -> None:

@@ -140,6 +140,8 @@ class LocalWorker:
         except BadInput:
             # All can read the reason, and the back end's has lengths that padding hides.
             raise BadInput("what is encrypted in it is empty, too long, or not readable") from None
+        except WorkerFailed:
+            raise WorkerFailed("its model gave no answer to what is encrypted in it") from None
         return await self._sealing.closed(job, reply_to, completion)
 
     @contextlib.asynccontextmanager

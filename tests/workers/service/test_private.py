@@ -38,7 +38,7 @@ from inferd.protocol.worker_api import (
     of_hex,
     signed_item,
 )
-from inferd.workers.job import BadInput, Job
+from inferd.workers.job import BadInput, Job, WorkerFailed
 from inferd.workers.key_files import load_keys
 from inferd.workers.sealing import Sealing
 from tests.workers.service.support import (
@@ -133,6 +133,16 @@ async def test_why_an_input_is_bad_tells_no_lengths(tmp_path: Path) -> None:
         refused = await operator.ask(private())
     assert isinstance(refused, ErrorBody)
     assert (refused.code, "5321" in refused.message) == ("bad_input", False)
+
+
+async def test_why_a_model_failed_tells_none_either(tmp_path: Path) -> None:
+    async def too_large(_: Job) -> bytes:
+        raise WorkerFailed("the output would have up to 5321 bytes")
+
+    async with an_agent(tmp_path, Scripted(too_large), sealing=SEALING) as (_, operator):
+        refused = await operator.ask(private())
+    assert isinstance(refused, ErrorBody)
+    assert (refused.code, "5321" in refused.message) == ("failed", False)
 
 
 async def test_who_lies_about_the_requester_spoils_it_for_nobody(tmp_path: Path) -> None:

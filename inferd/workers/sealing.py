@@ -24,6 +24,7 @@ from inferd.workers.job import BadInput, Completion, Job
 
 _TOLD = ("model", "backend", "file_sha256", "quantisation", "weights", "encoding", "sampling")
 """What of a manifest stays: counts of tokens would tell the lengths that padding hides."""
+_LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Sealing:
@@ -59,4 +60,9 @@ class Sealing:
         answer = PrivateAnswer(plain.output, plain.media_type)
         output = await asyncio.to_thread(seal_answer, answer, reply_to, context)
         manifest = {name: plain.manifest[name] for name in _TOLD if name in plain.manifest}
+        if "sampling" in manifest:
+            # How much was asked for may be what the prompt has left of the model's context.
+            manifest["sampling"] = {
+                name: value for name, value in manifest["sampling"].items() if name not in _LENGTHS
+            }
         return Completion(output, ANSWER_MEDIA_TYPE, {**manifest, "private": True})

@@ -38,7 +38,7 @@ from inferd.protocol.worker_api import (
     of_hex,
     signed_item,
 )
-from inferd.workers.job import BadInput, Job, WorkerFailed
+from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
 from inferd.workers.key_files import load_keys
 from inferd.workers.sealing import Sealing
 from tests.workers.service.support import (
@@ -48,7 +48,7 @@ from tests.workers.service.support import (
     a_request,
     an_agent,
 )
-from tests.workers.support import MODEL, Scripted
+from tests.workers.support import MODEL, Scripted, a_job
 
 KEY, FORMER = DecryptionKey(b"\x05" * 32), DecryptionKey(b"\x06" * 32)
 SEALING = Sealing([KEY, FORMER], CONTRACTS.chain_id, CONTRACTS.requests)
@@ -143,6 +143,22 @@ async def test_why_a_model_failed_tells_none_either(tmp_path: Path) -> None:
         refused = await operator.ask(private())
     assert isinstance(refused, ErrorBody)
     assert (refused.code, "5321" in refused.message) == ("failed", False)
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_the_manifest_tells_no_lengths(field: str) -> None:
+    """A server's context less the prompt is what is asked for, where that is less than wanted."""
+    manifest = {
+        "model": MODEL,
+        "sampling": {"temperature": 0, "seed": 7, field: 5321},
+        "prompt_tokens": 5321,
+        "completion_tokens": 5321,
+        "finish_reason": "length",
+    }
+    plain = Completion(b"hi", "text/plain", manifest)
+    sealed = await SEALING.closed(a_job(), REPLY.public, plain)
+    told = {"model": MODEL, "sampling": {"temperature": 0, "seed": 7}, "private": True}
+    assert sealed.manifest == told
 
 
 async def test_who_lies_about_the_requester_spoils_it_for_nobody(tmp_path: Path) -> None:

@@ -52,7 +52,12 @@ BackendOption = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="llamacpp, openai, wordllama, command or markov."),
 ]
-ModelOption = Annotated[str | None, typer.Option(metavar="NAME", help="The model's name on chain.")]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="The model's name on chain; repeatable for models of one server."
+    ),
+]
 BaseUrlOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Of the OpenAI-compatible server, up to /v1."),
@@ -137,7 +142,7 @@ def run_command(
     given = {
         "name": name,
         "backend": backend,
-        "model": model,
+        "models": model or None,
         "base_url": base_url,
         "server_model": server_model,
         "gguf": gguf,
@@ -181,19 +186,19 @@ def check_command(
     slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a worker's model two questions: whether it answers, how fast, and the same again.
+    """Ask a worker's models two questions each: whether they answer, how fast, and the same again.
 
     `inferd worker` does it at each start. Needs neither chain nor key.
 
     Example: inferd worker check --backend openai --base-url http://127.0.0.1:8000/v1
     --model llama
     """
-    from inferd.workers.backends.check import check_backend  # noqa: PLC0415 - see run_command
-    from inferd.workers.backends.opening import opened  # noqa: PLC0415
+    from inferd.workers.backends.check import check_in  # noqa: PLC0415 - see run_command
+    from inferd.workers.backends.opening import stocked  # noqa: PLC0415
 
     given = {
         "backend": backend,
-        "model": model,
+        "models": model or None,
         "base_url": base_url,
         "server_model": server_model,
         "gguf": gguf,
@@ -207,16 +212,19 @@ def check_command(
     settings = load_settings(session.config, workers=[merged])
     (worker,) = settings.workers
 
-    async def work() -> BackendReport:
-        async with opened(worker, cache_dir=settings.cache_dir) as ready:
-            return await check_backend(ready)
+    async def work() -> list[BackendReport]:
+        opening = stocked(worker.choices, memory_mb=worker.memory_mb, cache_dir=settings.cache_dir)
+        async with opening as stock:
+            return [await check_in(stock.memory, backend) for backend in stock.backends]
 
-    report = run_async(work())
+    reports = run_async(work())
     if as_json:
-        show_json({"schema_version": SCHEMA_VERSION, **report.as_json()})
+        models = [report.as_json() for report in reports]
+        show_json({"schema_version": SCHEMA_VERSION, **models[0], "models": models})
         return
-    for line in report.lines():
-        show(line)
+    for report in reports:
+        for line in report.lines():
+            show(line)
 
 
 def _run(settings: Settings, worker: WorkerSettings) -> None:
@@ -237,7 +245,7 @@ def _run(settings: Settings, worker: WorkerSettings) -> None:
             asyncio.create_task(
                 run_agent(
                     post,
-                    worker,
+                    worker.choices,
                     settings.agent,
                     deployment,
                     settings.rpc_urls,
@@ -315,9 +323,12 @@ def _merged(section: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     }
     if key:
         merged["key"] = key
-    for name in ("backend", "model", "slots", "memory_mb"):
+    for name in ("backend", "slots", "memory_mb"):
         if name in given:
             merged[name] = given[name]
+    models = given.get("models", [])
+    if models:
+        merged["model"] = models[0]
     if given.get("backend", section.get("backend")) != section.get("backend"):
         for other in _BACKEND_SECTIONS:
             merged.pop(other, None)
@@ -326,6 +337,17 @@ def _merged(section: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         merged["openai"] = {**merged.get("openai", {}), **_set(server)}
     if "gguf" in given:
         merged["llamacpp"] = {**merged.get("llamacpp", {}), "file": given["gguf"]}
+    if len(models) > 1:
+        if merged.get("backend") != "openai" or "server_model" in given:
+            raise typer.BadParameter(
+                "several --model are those of one server, by the names that it has: --backend"
+                " openai without --server-model; others go into [[workers.models]]"
+            )
+        server = {name: of for name, of in merged.get("openai", {}).items() if name != "model"}
+        merged["openai"] = server
+        merged["models"] = [
+            {"backend": "openai", "model": name, "openai": server} for name in models[1:]
+        ]
     return merged
 
 

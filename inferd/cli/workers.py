@@ -206,6 +206,7 @@ def _of_heartbeat(one: PoolWorkerDetailView) -> list[str]:
             f"heartbeat {one.heartbeat_age_s:.0f} s ago: {one.running} running, {one.queued}"
             f" queued, {one.free_memory_mb} MB free, release {one.version}"
         )
+    lines += [f"private inputs to key {each.key}" for each in one.encryption_keys]
     if one.trouble is not None:
         lines.append(f"last question for a heartbeat: {one.trouble}")
     if one.skew_ms is not None:

@@ -217,6 +217,8 @@ class IndexView(_View):
 
 
 class WorkerStatusView(_View):
+    """One model of a worker in the node; slots and what is in flight are of all its models."""
+
     address: str
     name: str
     model: str

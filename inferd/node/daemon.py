@@ -41,7 +41,7 @@ from inferd.node.memory import give_back
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.operator_key import opened_operator
 from inferd.node.preflight import ChainFacts, inspect_chain
-from inferd.node.private_keys import load_keys, statement_of
+from inferd.node.private_keys import statement_of
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session, own_accounts
 from inferd.node.settings import LIVE, Settings
@@ -52,6 +52,7 @@ from inferd.node.threads import give_way
 from inferd.outputs.files import OutputFiles
 from inferd.protocol.deployment import Deployment, load_deployment
 from inferd.signals import until_signalled
+from inferd.workers.key_files import load_keys
 from inferd.workers.remote.client import Operator
 
 _FIRST_BACKOFF_S = 0.2
@@ -125,7 +126,7 @@ async def _started(
         chain_id = deployment.contracts.chain_id
         posters = await opened_posters(settings, chain_id, stack)
         operator = opened_operator(settings, deployment.contracts)
-        keys = load_keys(settings)
+        keys = load_keys(settings.private.key_files, settings.data_dir / "encryption.key")
         api.key = statement_of(
             keys, settings.named_posters["poster"], posters[0].address, deployment.contracts
         )

@@ -18,7 +18,7 @@ from typing import Any
 from indexer.database import Connection, Fence
 from indexer.types import Address
 from inferd.node.snapshot import RoundInputs, load_moment, request_of
-from inferd.protocol.private import HEAD_BYTES, EncryptionKey
+from inferd.protocol.private import HEAD_BYTES
 from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
 from inferd.workers import length_stats
@@ -93,7 +93,6 @@ class Reading:
     lengths: Lengths
     """What is known of the outputs of their models and requesters."""
     max_gas: int
-    private_keys: frozenset[EncryptionKey]
     read_at_s: float
     """Seconds of `time.monotonic`."""
 
@@ -121,12 +120,12 @@ class Feed:
             if moment is None:
                 return None
             touched = [row["request_id"] for row in await connection.fetch(_TAKE_TOUCHED)]
-            max_gas, keys = inputs.gas_cap(moment.block.gas_limit), inputs.private_keys
+            max_gas = inputs.gas_cap(moment.block.gas_limit)
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
             if self._whole or None in touched:
                 rows = await _in_parts(connection, _SELECT, head_s)
                 lengths = await _lengths(connection, rows)
-                return Reading(moment, None, rows, lengths, max_gas, keys, now_s)
+                return Reading(moment, None, rows, lengths, max_gas, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
             # The gas limit of blocks moves with every block; only calls depend on it.
             refit = self._callbacks if max_gas != self._max_gas else ()
@@ -136,7 +135,7 @@ class Feed:
             else:
                 rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
             lengths = await _lengths(connection, rows)
-            return Reading(moment, asked, rows, lengths, max_gas, keys, now_s)
+            return Reading(moment, asked, rows, lengths, max_gas, now_s)
 
     async def skip(self, connection: Connection, fence: Fence) -> None:
         """Forgets what was touched: the next reading is of everything."""
@@ -160,7 +159,7 @@ class Feed:
             if row["rests_s"] > 0:
                 self._rests[row["id"]] = reading.read_at_s + _LOOKED_AT_AGAIN * row["rests_s"]
                 continue
-            request = request_of(row, reading.max_gas, reading.lengths, reading.private_keys)
+            request = request_of(row, reading.max_gas, reading.lengths)
             self._known[row["id"]] = request.key
             if row["delivery"] == Delivery.CALLBACK:
                 self._callbacks.add(row["id"])

@@ -71,6 +71,16 @@ class WorkerFailureView(_View):
     failure: str
 
 
+class SignedKeyView(_View):
+    """A key that inputs for a worker alone may be encrypted to."""
+
+    key: str
+    """X25519, 32 bytes."""
+    signature: str
+    """The worker's, over EIP-712 `EncryptionKey(bytes32 key)` in the domain of InferenceRequests:
+    not this node's word, and not checked here."""
+
+
 class PoolWorkerDetailView(PoolWorkerView):
     schema_version: int = SCHEMA_VERSION
     owner: str | None
@@ -92,6 +102,8 @@ class PoolWorkerDetailView(PoolWorkerView):
     """Jobs that it computes, of all its operators."""
     queued: int | None
     free_memory_mb: int | None
+    encryption_keys: list[SignedKeyView] = []
+    """As its heartbeat has them, the newest first."""
     suspended: str | None
     """The operator's reason."""
     suspended_by: str | None

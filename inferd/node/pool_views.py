@@ -15,6 +15,7 @@ from inferd.node.pool_models import (
     PoolView,
     PoolWorkerDetailView,
     PoolWorkerView,
+    SignedKeyView,
     WorkerFailureView,
 )
 from inferd.protocol.request import ModelId
@@ -83,6 +84,10 @@ async def load_worker(
         running=None if heartbeat is None else heartbeat.running,
         queued=None if heartbeat is None else heartbeat.queued,
         free_memory_mb=None if heartbeat is None else heartbeat.free_memory_mb,
+        encryption_keys=[
+            SignedKeyView(key=one.key, signature=one.signature)
+            for one in (heartbeat.encryption_keys if heartbeat else ())
+        ],
         suspended=None if suspension is None else suspension.reason,
         suspended_by=None if suspension is None else suspension.suspended_by,
         failures=[

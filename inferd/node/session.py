@@ -254,8 +254,10 @@ class Session:
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
         scheduling = settings.scheduling
+        crew = self._node.crew
         self.worker_views = with_private(
-            await self.workers.views(connection, self._own_accounts), self._node.crew.addresses
+            await self.workers.views(connection, self._own_accounts),
+            self.roster.encryption_keys | dict.fromkeys(crew.addresses, crew.sealing.keys),
         )
         return RoundInputs(
             workers=self.worker_views,
@@ -278,7 +280,6 @@ class Session:
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,
-            private_keys=self._node.crew.sealing.keys,
             budgets_wei=budgets_of(settings.limits),
             unposted=self.settlement.status.crowded_out,
         )

@@ -152,19 +152,20 @@ class StatusReader:
         found = []
         for member in self._crew.members:
             view = views.get(WorkerId(member.address))
-            stat = stats.get((member.address, member.model_id))
-            found.append(
-                WorkerStatusView(
-                    address=to_checksum_address(member.address),
-                    name=member.settings.name,
-                    model=member.settings.model,
-                    slots=member.settings.slots,
-                    in_flight=view.in_flight if view else 0,
-                    available=view.available if view else False,
-                    completed=stat.completed if stat else 0,
-                    failed=stat.failed if stat else 0,
+            for number, backend in member.models.items():
+                stat = stats.get((member.address, number))
+                found.append(
+                    WorkerStatusView(
+                        address=to_checksum_address(member.address),
+                        name=member.settings.name,
+                        model=backend.name,
+                        slots=member.settings.slots,
+                        in_flight=view.in_flight if view else 0,
+                        available=view.available if view else False,
+                        completed=stat.completed if stat else 0,
+                        failed=stat.failed if stat else 0,
+                    )
                 )
-            )
         return found
 
     async def _settlement_view(self, session: Session | None) -> SettlementView | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from indexer.database import Connection
 from inferd.node.api_models import CallbackState, RequestState, RequestView
+from inferd.protocol.private import HEAD_BYTES, KEY_BYTES, is_private
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
@@ -25,6 +26,8 @@ _SELECT = f"""
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
            named.tries AS input_tries, named.trouble AS input_trouble,
+           substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE named.content END, 1, {HEAD_BYTES})
+               AS input_head,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
@@ -120,7 +123,7 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         cancel_requested=row["cancel_requested"],
         state=state,
         reason=reason,
-        sentence=None if reason is None else _sentence(row, Reason(reason)),
+        sentence=None if reason is None else _sentence(row, Reason(reason), names),
         attempts=row["attempts"],
         worker=_optional_hex(row["worker"] or row["result_worker"] or row["lease_worker"]),
         waited_blocks=max(0, until - row["created_block"]),
@@ -138,8 +141,15 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
     )
 
 
-def _sentence(row: Mapping[str, Any], reason: Reason) -> str:
+def _sentence(row: Mapping[str, Any], reason: Reason, names: Mapping[bytes, str]) -> str:
     """In words, with the numbers of the newest decision if that is what it decided."""
+    if reason is Reason.MODEL_UNKNOWN and is_private(row["input_head"] or b""):
+        model = names.get(row["model_id"], _hex(row["model_id"]))
+        key = _hex(row["input_head"][-KEY_BYTES:])
+        return (
+            f"Its input is encrypted to the key {key}, and no registered worker that holds this"
+            f" key serves model {model}."
+        )
     if row["decision_reason"] != reason:
         return explain(reason, Numbers())
     named = {name: row[f"decision_{name}"] for name in DECISION_COLUMNS}

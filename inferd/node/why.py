@@ -23,8 +23,8 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.INPUT_AWAITED: "Wait; where the last try failed, make the content reachable.",
     Reason.POSTING_BEHIND: "Wait until results are posted; what is in their way, `status` names.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
-    Reason.MODEL_UNKNOWN: "Ask for a model that `inferd workers` shows, in private for one of the "
-    "node's own workers; the fee is refunded later.",
+    Reason.MODEL_UNKNOWN: "Ask for a model that `inferd workers` shows; in private for one of the "
+    "worker that has the key, or of the node's own. The fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
     Reason.UNSUPPORTED: "Ask again without what the sentence names; this one is refunded later.",
     Reason.ATTEMPTS_EXHAUSTED: "Wait for the refund; the workers' logs say why they failed.",

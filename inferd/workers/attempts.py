@@ -87,7 +87,8 @@ class Attempts:
     def _hedge_after_s(
         self, worker: Worker, job: Job, lease: Lease, expected: Patience, left_s: float
     ) -> float | None:
-        if not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
+        # Nobody else may have the key of a private input, and no two of its outputs are the same.
+        if job.is_private or not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
             return None
         other = self._second(worker, job)
         if other is None:

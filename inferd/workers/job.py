@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexer.types import Address, Hash32
+from inferd.protocol.private import is_private
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem
 from inferd.protocol.typed_data import CompactSignature
@@ -37,6 +38,11 @@ class Job:
     @property
     def key(self) -> RequestKey:
         return RequestKey(self.request_id, self.commitment)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its input is encrypted, and its output will be."""
+        return is_private(self.input)
 
     @property
     def seed(self) -> int:

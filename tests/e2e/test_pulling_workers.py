@@ -15,7 +15,7 @@ from tests.harness import MODEL, OWNER, POSTER, WORKERS, NodeProcess, System, ac
 from tests.workers.pull import slow_markov
 from tests.workers.pull.redis_server import PASSWORD, RedisServer, redis_server
 
-_REQUESTS = 8
+_REQUESTS = 6
 _SETTINGS = """
 rpc_urls = ["{rpc_url}"]
 deployment_file = "{folder}/deployment.json"
@@ -93,7 +93,7 @@ async def test_one_of_two_is_killed_and_each_request_is_settled_once(
             "node",
             empty_database,
             models=(),
-            sections=f'[pull]\nurl_file = "{tmp_path}/broker.url"\n[pool]\nheartbeat_s = 0.2',
+            sections=f'[pull]\nurl_file = "{tmp_path}/broker.url"\n[pool]\nheartbeat_s = 0.5',
         )
         places = [an_agents_folder(world, redis, number) for number in WORKERS]
         for place in places:

@@ -14,8 +14,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from indexer.types import Address
+from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId, model_id
-from inferd.protocol.worker_api import Heartbeat
+from inferd.protocol.worker_api import Heartbeat, of_hex
 from inferd.workers.remote.clocks import Offset
 from inferd.workers.remote.worker import Announced, RemoteOffer
 
@@ -250,4 +251,5 @@ def _announced(row: Registered, heartbeat: Heartbeat | None) -> Announced:
         if (number := _id_of(model.name)) in row.models
     }
     # Memory is what it has, and not what is free while it computes.
-    return Announced(offers, min(row.slots, heartbeat.slots), row.memory_mb)
+    keys = tuple(EncryptionKey(of_hex(one.key)) for one in heartbeat.encryption_keys)
+    return Announced(offers, min(row.slots, heartbeat.slots), row.memory_mb, keys)

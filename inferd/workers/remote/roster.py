@@ -13,6 +13,7 @@ import structlog
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.net.guarded import ExchangeError, GuardedClient
+from inferd.protocol.private import EncryptionKey
 from inferd.protocol.worker_api import PULL
 from inferd.workers import reputation
 from inferd.workers.pool import WorkerPool
@@ -117,6 +118,15 @@ class Roster:
     def entries(self) -> Mapping[Address, Entry]:
         """Every registered worker that is not embedded, as of the last look."""
         return self._entries
+
+    @property
+    def encryption_keys(self) -> dict[Address, tuple[EncryptionKey, ...]]:
+        """To which private inputs may be encrypted, as far as the heartbeats said."""
+        return {
+            address: keys
+            for address, entry in self._entries.items()
+            if (keys := entry.membership.announced.encryption_keys)
+        }
 
     async def run(self) -> None:
         """For ever. Errors of the database propagate."""

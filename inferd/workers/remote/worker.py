@@ -12,6 +12,7 @@ from typing import Any
 from indexer.backoff import Backoff
 from indexer.types import Address
 from inferd.net.guarded import Answer, ExchangeError, Forbidden, TooLarge, TooSlow, Unreachable
+from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import (
@@ -75,6 +76,8 @@ class Announced:
     models: Mapping[ModelId, RemoteOffer] = field(default_factory=dict)
     slots: int = 0
     memory_mb: int = 0
+    encryption_keys: tuple[EncryptionKey, ...] = ()
+    """To which private inputs may be encrypted; what it says itself."""
 
 
 class RemoteWorker(Elsewhere):
@@ -205,6 +208,7 @@ class RemoteWorker(Elsewhere):
             max_tokens=job.max_tokens,
             deadline_s=job.deadline_s,
             wait_ms=_wait_ms(job),
+            requester=as_hex(job.requester),
         )
         return await self._call("POST", JOBS, encode(request), wait_ms=request.wait_ms)
 

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from indexer.types import Address, Hash32
+from inferd.protocol.private import is_private
 from inferd.protocol.request import model_id
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import (
@@ -27,6 +28,7 @@ from inferd.protocol.worker_api import (
     JobRequest,
     JobRunning,
     as_hex,
+    of_hex,
 )
 from inferd.workers.job import (
     BadInput,
@@ -293,8 +295,11 @@ class Jobs:
 
 
 def content_hash(request: JobRequest) -> Hash32:
-    """What is computed. Not the deadline, which a requester can shorten meanwhile."""
-    given = (request.model.encode(), request.input, request.max_tokens.to_bytes(4, "big"))
+    """What is computed. Not the deadline, which a requester can shorten meanwhile; of a private
+    input whom it is for, since it opens for nobody else."""
+    given = [request.model.encode(), request.input, request.max_tokens.to_bytes(4, "big")]
+    if is_private(request.input):
+        given.append(of_hex(request.requester))
     return Hash32(sha256(b"".join(sha256(part).digest() for part in given)).digest())
 
 
@@ -308,6 +313,7 @@ def _job(request: JobRequest) -> Job:
         input=request.input,
         max_tokens=request.max_tokens,
         deadline_s=request.deadline_s,
+        requester=Address(of_hex(request.requester)),
     )
 
 

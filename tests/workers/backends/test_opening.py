@@ -63,7 +63,7 @@ async def test_the_daemons_workers_have_them_by_its_settings(tmp_path: Path) -> 
     async with serving(Scripted()) as script:
         settings = load_settings(written(tmp_path, SETTINGS.format(url=script.url)))
         async with hired(settings, CONTRACTS, ()) as crew:
-            backends: list[Backend] = [member.backend for member in crew.members]
+            backends: list[Backend] = [member.stock.backends[0] for member in crew.members]
             assert [backend.loaded for backend in backends] == [True] * 4
             for backend in backends:
                 completion = await backend.run(a_job(1, b"hello"))

@@ -12,6 +12,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import Job
 from inferd.workers.pull.broker import Broker
 from inferd.workers.service.agent import Post, opened_log, serving
@@ -31,7 +32,7 @@ async def work(folder: Path) -> None:
     log = opened_log(post, folder)
     async with serving(
         post,
-        Scripted(answer),
+        Stock((Scripted(answer),)),
         settings(),
         log,
         folder=post.folder(folder),

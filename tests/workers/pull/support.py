@@ -13,6 +13,7 @@ from typing import Any
 from inferd.protocol.typed_data import DigestSigner
 from inferd.protocol.worker_api import PULL
 from inferd.workers.backends.base import Backend
+from inferd.workers.backends.opening import Stock
 from inferd.workers.pull.broker import Broker
 from inferd.workers.pull.client import PullClient
 from inferd.workers.remote.client import Operator as Who
@@ -49,7 +50,7 @@ async def a_puller(
     try:
         async with serving(
             post,
-            backend,
+            Stock((backend,)),
             settings(**changes),
             log,
             folder=post.folder(folder),

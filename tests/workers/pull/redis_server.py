@@ -47,7 +47,7 @@ class RedisServer:
 
     folder: Path
     port: int = field(default_factory=free_port)
-    options: tuple[str, ...] = ()
+    config: Path | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,10 +58,9 @@ class RedisServer:
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(binary(), "--bind", "127.0.0.1", "--port", str(self.port)),
-                    *("--dir", str(self.folder), "--save", "", "--appendonly", "yes"),
-                    *("--requirepass", ADMIN, "--proto-max-bulk-len", "16mb"),
-                    *self.options,
+                    *(binary(), *self._settings()),
+                    *("--bind", "127.0.0.1", "--port", str(self.port)),
+                    *("--dir", str(self.folder)),
                 ],
                 stdout=log,
                 stderr=log,
@@ -74,6 +73,12 @@ class RedisServer:
             assert self.process.poll() is None, (self.folder / "redis.log").read_text()
             assert time.monotonic() < end_s, "the Redis server does not answer"
             time.sleep(0.02)
+
+    def _settings(self) -> list[str]:
+        if self.config is not None:
+            return [str(self.config)]
+        kept = ("--save", "", "--appendonly", "yes")
+        return [*kept, "--requirepass", ADMIN, "--proto-max-bulk-len", "16mb"]
 
     def client(self) -> Redis:
         return Redis.from_url(self.url)
@@ -106,9 +111,9 @@ def documented_rules(kind: str, name: str) -> list[str]:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *, config: Path | None = None) -> Iterator[RedisServer]:
     folder.mkdir(parents=True, exist_ok=True)
-    server = RedisServer(folder, options=options)
+    server = RedisServer(folder, config=config)
     server.start()
     try:
         yield server

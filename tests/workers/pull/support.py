@@ -70,6 +70,10 @@ class Asker:
     client: WorkerClient
     worker: RemoteWorker
 
+    def next_number(self) -> int:
+        """Of its requests; each is one greater than the last."""
+        return next(self.pull._numbers)
+
 
 @contextlib.asynccontextmanager
 async def tls_before(redis: RedisServer, files: Certificates) -> AsyncIterator[int]:

@@ -6,14 +6,16 @@ import asyncio
 import json
 import logging
 import time
+from base64 import b64encode
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from redis.exceptions import NoPermissionError
 
 from indexer.types import Address
-from inferd.net.guarded import Malformed, TooLarge, TooSlow, Unreachable
-from inferd.protocol.worker_api import HEALTH, JOBS, encode
+from inferd.net.guarded import Limits, Malformed, TooLarge, TooSlow, Unreachable
+from inferd.protocol.worker_api import JOBS, encode
 from inferd.workers.job import Job, RefusedToSign, WorkerBusy, WorkerLied
 from inferd.workers.pull import names
 from inferd.workers.pull.apps import asking, queue_of
@@ -143,7 +145,7 @@ async def test_a_request_that_waited_too_long_is_not_answered(
 
 async def test_the_broker_comes_back(redis: RedisServer, tmp_path: Path) -> None:
     async with a_puller(redis, tmp_path, Scripted()), an_asker(redis, timeout_s=1.0) as asker:
-        await asker.client.beat()
+        await until_beat(asker)
         redis.kill()
         with pytest.raises((Unreachable, TooSlow)):
             await asker.client.beat()
@@ -167,20 +169,28 @@ async def test_an_answer_is_not_lost_with_the_connection(
         computing = asyncio.create_task(asker.worker.compute(a_job(1)))
         while (await asker.client.beat()).heartbeat.running == 0:
             await asyncio.sleep(0.02)
+        number = asker.next_number()
         with redis.client() as client:
             assert client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
             release.set()
             assert (await computing).output == b"x"
+        assert asker.next_number() == number + 1, "nothing was asked again"
 
 
 async def test_nobody_empties_the_queue(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inferd.workers.pull.client._MOST_QUEUED", 3)
-    async with an_asker(redis, timeout_s=0.2) as asker:
-        await asyncio.gather(*(one_in_vain(asker) for _ in range(6)))
-        with redis.client() as client:
-            assert client.llen(names.queue(WORKER)) == 3
+    impatient = Limits(1_000, connect_s=60.0, head_s=0.05, body_s=0.05)
+    async with an_asker(redis) as asker:
+        for _ in range(5):
+            with pytest.raises(TooSlow):
+                await asker.pull.exchange(WORKER, {"method": "GET"}, impatient)
+    with redis.client() as client:
+        queued = client.lrange(names.queue(WORKER), 0, -1)
+    assert len(queued) == 3
+    ends = datetime.fromisoformat(json.loads(queued[0])["headers"]["expires"])
+    assert 0 < ends.timestamp() - time.time() <= 90
 
 
 async def test_a_worker_reaches_only_what_is_its_own(redis: RedisServer) -> None:
@@ -254,7 +264,8 @@ async def test_prompts_and_passwords_are_in_no_log(
         with redis.client() as client:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await until_beat(asker)
-    for secret in ("secret", "answer to", "very secret prompt"):
+    answer = b64encode(b"answer to a very secret prompt").decode()
+    for secret in ("secret", "very secret prompt", answer):
         assert secret not in caplog.text
 
 
@@ -296,11 +307,6 @@ async def test_it_ends_in_order(redis: RedisServer, tmp_path: Path) -> None:
 
 def told(body: str) -> dict[str, object]:
     return {"status": 200, "headers": {}, "body": body}
-
-
-async def one_in_vain(asker: Asker) -> None:
-    with pytest.raises(TooSlow):
-        await asker.client.call("GET", HEALTH)
 
 
 async def until_beat(asker: Asker) -> None:

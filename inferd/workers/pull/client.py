@@ -37,7 +37,7 @@ _QUIET_S = 5.0
 _BROKEN = (exceptions.RedisError, OSError)
 _MOST_QUEUED = 1_000
 """Requests in one queue; older ones go, as nobody waits for them any more."""
-_NO_BROKER = "the broker is not there"
+_NO_BROKER = "the broker cannot be used"
 
 log = structlog.get_logger("workers")
 

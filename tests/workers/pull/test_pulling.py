@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from celery.worker import state
 from redis.exceptions import NoPermissionError
 
 from indexer.types import Address
@@ -21,6 +22,7 @@ from inferd.workers.pull import names
 from inferd.workers.pull.apps import asking, queue_of
 from inferd.workers.pull.broker import Broker, BrokerRefused
 from inferd.workers.pull.messages import arguments
+from inferd.workers.pull.puller import PullingEnded
 from inferd.workers.remote.client import NoBeat
 from tests.settlement.certificates import make_certificates
 from tests.workers.pull.redis_server import RedisServer
@@ -284,6 +286,15 @@ async def test_all_of_it_over_tls(redis: RedisServer, tmp_path: Path) -> None:
             an_asker(redis, broker=over_tls(redis.operator_url())) as asker,
         ):
             assert (await asker.worker.compute(a_job(1))).output == b"answer to hello"
+
+
+async def test_the_agent_ends_where_nothing_is_pulled_any_more(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async with a_puller(redis, tmp_path, Scripted()) as agent:
+        state.should_stop = 0  # as Celery does where it cannot go on
+        with pytest.raises(PullingEnded):
+            await agent.upkeep
 
 
 async def test_it_ends_in_order(redis: RedisServer, tmp_path: Path) -> None:

@@ -216,11 +216,11 @@ class SignatureFile:
             "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (*key, signed.content, result.digest, result.signature, now_s),
         )
-        spoken, known = self._spoken(result.key), self._recorded(result.key)
-        if spoken is None or known is None:
+        known = self._recorded(result.key)
+        if known is None:
             raise sqlite3.DatabaseError("a row that was written is not there")
         if self._content(result.key) != signed.content:
-            return spoken
+            return Spoken(known.digest, known.signature)
         if isinstance(known, Spoken) and known.digest == result.digest:
             self._db.execute(
                 "INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -233,10 +233,10 @@ class SignatureFile:
                     now_s,
                 ),
             )
-            known = self._recorded(result.key)
+            known = self._recorded(result.key) or known
         if isinstance(known, SignedResult):
             self._add_askers(result.key, signed.askers)
-        return known or spoken
+        return known
 
     def _recorded(self, key: RequestKey) -> SignedResult | Spoken | None:
         spoken = self._spoken(key)

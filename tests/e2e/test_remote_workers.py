@@ -157,6 +157,7 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
         assert code == 0, err
         assert "gets work" in out
         assert "4 good, 0 late, 0 failed" in out
+        assert "private inputs to key 0x" in out
         code, out, _ = await run(node, "workers", "--json")
         assert WORKER.address in {one["address"] for one in json.loads(out)["workers"]}
 

@@ -61,6 +61,10 @@ class _Place:
     """Its memory is reserved."""
     leaving: bool = False
     """Nobody may begin on it any more: another model waits for its memory."""
+    arranging: bool = False
+    """Somebody who wants it is in line for room."""
+    followers: list[asyncio.Future[bool]] = field(default_factory=list)
+    """Others who want it: let in together with that one."""
     used: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -71,7 +75,8 @@ class ModelMemory:
 
     One model at a time is given room, in the order in which they were wanted. Where those that must
     go compute, it waits for that, and who wants one of these meanwhile waits behind it: so each
-    gets its turn, however busy the others are.
+    gets its turn, however busy the others are. All who wait for a model by then use it together:
+    jobs that alternate do not load it for each.
     """
 
     def __init__(
@@ -113,29 +118,65 @@ class ModelMemory:
                 await backend.start()
             yield
         finally:
-            place.running -= 1
-            if not place.running:
-                place.idle.set()
+            self._end(place)
 
     async def _enter(self, place: _Place, backend: Backend) -> None:
-        if not place.resident or place.leaving:
-            self._waiting += 1
-            try:
-                async with self._door:
-                    # Another one may have made room for it meanwhile.
-                    if not place.resident:
-                        await self._make_room(place.size_mb)
-                        place.resident = True
-                    self._begin(place, backend)
-            finally:
-                self._waiting -= 1
+        place.backend = backend
+        if place.resident and not place.leaving:
+            self._begin(place)
             return
-        self._begin(place, backend)
+        self._waiting += 1
+        try:
+            while not await (self._follow(place) if place.arranging else self._arrange(place)):
+                pass
+        finally:
+            self._waiting -= 1
 
-    def _begin(self, place: _Place, backend: Backend) -> None:
-        place.backend, place.used = backend, next(self._uses)
+    async def _arrange(self, place: _Place) -> bool:
+        """In turn, gets the room for all who wait for this model by then."""
+        place.arranging = True
+        try:
+            async with self._door:
+                if not place.resident:
+                    await self._make_room(place.size_mb)
+                    place.resident = True
+                self._begin(place)
+                self._let_in(place, begun=True)
+        finally:
+            place.arranging = False
+            self._let_in(place, begun=False)
+        return True
+
+    async def _follow(self, place: _Place) -> bool:
+        """Behind another one who wants the same model; False where that one has given up."""
+        waiter = asyncio.get_running_loop().create_future()
+        place.followers.append(waiter)
+        try:
+            begun: bool = await asyncio.shield(waiter)
+        except asyncio.CancelledError:
+            if waiter.done() and waiter.result():
+                self._end(place)
+            elif not waiter.done():
+                place.followers.remove(waiter)
+            raise
+        return begun
+
+    def _let_in(self, place: _Place, *, begun: bool) -> None:
+        followers, place.followers = place.followers, []
+        for waiter in followers:
+            if begun:
+                self._begin(place)
+            waiter.set_result(begun)
+
+    def _begin(self, place: _Place) -> None:
+        place.used = next(self._uses)
         place.running += 1
         place.idle.clear()
+
+    def _end(self, place: _Place) -> None:
+        place.running -= 1
+        if not place.running:
+            place.idle.set()
 
     async def _make_room(self, size_mb: int) -> None:
         taken = {name: place for name, place in self._places.items() if place.resident}

@@ -238,7 +238,7 @@ class Jobs:
         signed = Signed(result, computation.content, tuple(computation.askers))
         kept = await self._log.record(signed)
         if not isinstance(kept, SignedResult):
-            raise WorkerFailed("it gave another answer before, whose output is not kept any more")
+            raise WorkerFailed("it gave another answer to this request before")
         for asker in computation.askers.difference(signed.askers):
             # Joined while the row was being written.
             await self._log.add_asker(asker, kept.key)

@@ -109,18 +109,14 @@ class SignatureFile:
         """Makes the result the worker's word, for good; returns what is its word.
 
         That is an earlier one where there is one, and `Spoken` where that is of another digest and
-        its output is gone. Only what this returns may leave the process.
+        its output is gone, or was computed of another content: of another model, say. Only what
+        this returns may leave the process.
         """
         return await self._records.do(signed)
 
     async def content_of(self, key: RequestKey) -> Hash32 | None:
         """The content that was computed for the request."""
-        row = await self._do(
-            lambda: self._db.execute(
-                "SELECT content FROM result WHERE request_id = ? AND commitment = ?", _sql(key)
-            ).fetchone()
-        )
-        return None if row is None else Hash32(row[0])
+        return await self._do(lambda: self._content(key))
 
     async def answer_to(self, asker: Asker, key: RequestKey) -> SignedResult | None:
         """The result with its output, where this one asked for it and has not acknowledged it."""
@@ -221,6 +217,10 @@ class SignatureFile:
             (*key, signed.content, result.digest, result.signature, now_s),
         )
         known = self._recorded(result.key)
+        if known is None:
+            raise sqlite3.DatabaseError("a row that was written is not there")
+        if self._content(result.key) != signed.content:
+            return Spoken(known.digest, known.signature)
         if isinstance(known, Spoken) and known.digest == result.digest:
             self._db.execute(
                 "INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -233,11 +233,9 @@ class SignatureFile:
                     now_s,
                 ),
             )
-            known = self._recorded(result.key)
+            known = self._recorded(result.key) or known
         if isinstance(known, SignedResult):
             self._add_askers(result.key, signed.askers)
-        if known is None:
-            raise sqlite3.DatabaseError("a row that was written is not there")
         return known
 
     def _recorded(self, key: RequestKey) -> SignedResult | Spoken | None:
@@ -261,6 +259,12 @@ class SignatureFile:
             signature=spoken.signature,
             compute_ms=row[3],
         )
+
+    def _content(self, key: RequestKey) -> Hash32 | None:
+        row = self._db.execute(
+            "SELECT content FROM result WHERE request_id = ? AND commitment = ?", _sql(key)
+        ).fetchone()
+        return None if row is None else Hash32(row[0])
 
     def _spoken(self, key: RequestKey) -> Spoken | None:
         row = self._db.execute(

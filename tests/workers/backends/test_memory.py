@@ -91,6 +91,59 @@ async def test_one_that_computes_is_waited_for_and_nobody_overtakes() -> None:
     assert (a.unloaded, b.unloaded) == (1, 1)
 
 
+async def test_who_waits_for_one_model_uses_it_together() -> None:
+    a, b = models("a", "b")
+    memory = a_memory(10, a, b)
+    go = asyncio.Event()
+
+    async def when_told(job: Job) -> bytes:
+        await go.wait()
+        return b""
+
+    a.answer = b.answer = when_told
+    uses = asyncio.gather(*(use(memory, backend) for backend in (a, b) * 5))
+    await until(lambda: memory.waiting == 9)
+    go.set()
+    async with asyncio.timeout(20):
+        await uses
+    assert (len(a.calls), len(b.calls)) == (5, 5)
+    assert (a.started, b.started) == (2, 1), "first one of a, then all of b, then the rest of a"
+
+
+@pytest.mark.parametrize("given_up", [0, 1, 2], ids=["first", "second", "last"])
+async def test_any_of_those_who_wait_may_give_up(given_up: int) -> None:
+    a, b = models("a", "b")
+    memory = a_memory(10, a, b)
+    async with memory.holding(a):
+        waits = [asyncio.create_task(use(memory, b)) for _ in range(3)]
+        await until(lambda: memory.waiting == 3)
+        waits[given_up].cancel()
+        await until(waits[given_up].done)
+        assert memory.waiting == 2
+    done = await asyncio.gather(*waits, return_exceptions=True)
+    assert sum(one is None for one in done) == 2
+    assert (memory.waiting, len(b.calls)) == (0, 2)
+    await use(memory, a)
+    assert not b.loaded, "nobody holds it any more"
+
+
+async def test_who_is_let_in_and_cancelled_at_once_holds_nothing() -> None:
+    a, b = models("a", "b")
+    memory = a_memory(10, a, b)
+    first = asyncio.create_task(use(memory, b))
+    async with memory.holding(a):
+        follower = asyncio.create_task(use(memory, b))
+        await until(lambda: memory.waiting == 2)
+        # As soon as it may go on, before it does.
+        memory._places["b"].followers[0].add_done_callback(lambda _: follower.cancel())
+    await first
+    with contextlib.suppress(asyncio.CancelledError):
+        await follower
+    async with asyncio.timeout(20):
+        await use(memory, a)
+    assert not b.loaded
+
+
 async def test_who_gives_up_waiting_leaves_the_others_as_they_were() -> None:
     a, b = models("a", "b")
     memory = a_memory(10, a, b)

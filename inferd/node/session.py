@@ -102,7 +102,8 @@ class Session:
             connections=_WORKER_CONNECTIONS,
             per_host=_WORKER_CONNECTIONS // 2,
         )
-        self._pull = opened_pull(settings.pull)
+        # Whoever asks no workers needs no broker.
+        self._pull = None if node.operator is None else opened_pull(settings.pull)
         self.roster = Roster(
             self.workers,
             db,

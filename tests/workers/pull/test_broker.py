@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from inferd.chain.anvil import free_port
 from inferd.workers.pull.broker import (
     Broker,
     BrokerMissing,
+    BrokerNotInstalled,
     BrokerNotTrusted,
     BrokerRefused,
     BrokerUnreachable,
@@ -129,3 +131,12 @@ async def test_tls_is_checked(redis: RedisServer, tmp_path: Path) -> None:
         for broker in (stranger, elsewhere):
             error = await asyncio.to_thread(refused, broker)
             assert isinstance(error, BrokerNotTrusted), error.message
+
+
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "broker.url"
+    place.write_text("redis://127.0.0.1/0")
+    monkeypatch.setitem(sys.modules, "celery", None)
+    with pytest.raises(BrokerNotInstalled) as refused:
+        read_broker(place, "", None)
+    assert "inferd[pull]" in refused.value.help_text

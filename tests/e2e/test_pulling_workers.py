@@ -121,12 +121,12 @@ async def test_one_of_two_is_killed_and_each_request_is_settled_once(
         shown = (await node.get(f"/v1/workers/{account(WORKERS[0]).address}"))[1]
         assert shown["endpoint"] == "pull:"
         assert [model["lies"] for model in shown["models"]] == [0]
-        assert node.stop() == 0
+        assert node.stop(30) == 0
     connection = await connect(empty_database)
-    results = await connection.fetch("SELECT request_id, count(*) AS n FROM node.result GROUP BY 1")
+    # Both workers may have answered one of them, and one answer is paid.
+    answered = await connection.fetchval("SELECT count(DISTINCT request_id) FROM node.result")
     paid = await connection.fetchval("SELECT sum(results) FROM chain.payment WHERE role = 'worker'")
     await connection.close()
-    assert [row["n"] for row in results] == [1] * _REQUESTS
-    assert paid == _REQUESTS
+    assert answered == paid == _REQUESTS
     for log in (node.log, *(place / "agent.log" for place in places)):
         assert PASSWORD not in log.read_text(errors="replace")

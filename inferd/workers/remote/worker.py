@@ -125,13 +125,14 @@ class RemoteWorker(Elsewhere):
         was_loaded = offer is not None and offer.loaded
         begun_s = time.monotonic()
         pauses = self._pauses()
-        ask = True
+        ask, taken = True, False
         while True:
             asked_s = time.monotonic()
             try:
                 answer = await (self._ask(job) if ask else self._poll(job))
                 if answer.status == 404 and not ask:
                     raise Unreachable("it has forgotten the job")
+                _check_passage(answer, taken=taken)
                 done = self._done(answer)
             except _PASSING as error:
                 # It may never have heard of the job, so it is asked as the first time.
@@ -144,7 +145,7 @@ class RemoteWorker(Elsewhere):
                 raise _failed(error) from None
             if done is not None:
                 return self._checked(done, job, begun_s, was_loaded=was_loaded)
-            ask = False
+            ask, taken = False, True
             if time.monotonic() - asked_s < _EARLY_S:
                 await asyncio.sleep(pauses.next_s())
 
@@ -154,7 +155,9 @@ class RemoteWorker(Elsewhere):
         pauses = self._pauses()
         while True:
             try:
-                done = self._done(await self._poll(job))
+                answer = await self._poll(job)
+                _check_passage(answer, taken=True)
+                done = self._done(answer)
             except _PASSING:
                 done = None
             except ExchangeError as error:
@@ -251,6 +254,13 @@ class RemoteWorker(Elsewhere):
 
     def __repr__(self) -> str:
         return f"RemoteWorker({self.name})"
+
+
+def _check_passage(answer: Answer, *, taken: bool) -> None:
+    """Raises Unreachable where the answer says nothing of the job: it comes from a gateway before
+    the worker, or, where the worker has `taken` the job, from its limit on questions."""
+    if answer.status in {502, 504} or (answer.status == 429 and taken):
+        raise Unreachable(refusal_words(answer))
 
 
 def _wait_ms(job: Job) -> int:

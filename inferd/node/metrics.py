@@ -68,6 +68,12 @@ POOL_WORKERS = Gauge(
     ["work"],
     registry=REGISTRY,
 )
+CHECKS = Counter(
+    "inferd_checks",
+    "Checks of workers that are not yours: spot or canary; passed, failed, undecided or not_done",
+    ["kind", "outcome"],
+    registry=REGISTRY,
+)
 LATE_ANSWERS = Gauge(
     "inferd_late_answers_waiting",
     "Answers of workers elsewhere that are waited for though their lease has ended",

@@ -71,6 +71,29 @@ class WorkerFailureView(_View):
     failure: str
 
 
+class CheckCountView(_View):
+    """How checks of one model's answers ended."""
+
+    model: str
+    kind: str
+    """spot or canary."""
+    passed: int
+    failed: int
+    undecided: int
+    not_done: int
+
+
+class DisagreementBriefView(_View):
+    """`/v1/workers/{address}/evidence` has all of it."""
+
+    id: int
+    at: str
+    kind: str
+    request_id: int
+    decided: bool
+    reason: str
+
+
 class PoolWorkerDetailView(PoolWorkerView):
     schema_version: int = SCHEMA_VERSION
     owner: str | None
@@ -97,3 +120,6 @@ class PoolWorkerDetailView(PoolWorkerView):
     suspended_by: str | None
     failures: list[WorkerFailureView]
     """The last that count against it, the newest first."""
+    checks: list[CheckCountView]
+    disagreements: list[DisagreementBriefView]
+    """The newest first."""

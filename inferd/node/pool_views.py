@@ -11,6 +11,8 @@ from eth_utils.address import to_checksum_address
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.node.pool_models import (
+    CheckCountView,
+    DisagreementBriefView,
     ModelReputationView,
     PoolView,
     PoolWorkerDetailView,
@@ -19,6 +21,7 @@ from inferd.node.pool_models import (
 )
 from inferd.protocol.request import ModelId
 from inferd.workers import reputation
+from inferd.workers.checks import counts, evidence
 from inferd.workers.pool import Standing, Worker
 from inferd.workers.remote.membership import Registered
 from inferd.workers.remote.roster import Entry, registered
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 _TYPICAL_TOKENS = 64
 _FAILURES_SHOWN = 20
+_DISAGREEMENTS_SHOWN = 10
 _NOT_LEADING = "this node does not work now: it is a standby, or starts"
 
 
@@ -93,6 +97,28 @@ async def load_worker(
                 failure=failure.failure,
             )
             for failure in failures
+        ],
+        checks=[
+            CheckCountView(
+                model=_name(count.model_id, names),
+                kind=str(count.kind),
+                passed=count.passed,
+                failed=count.failed,
+                undecided=count.undecided,
+                not_done=count.not_done,
+            )
+            for count in await counts.load(connection, address)
+        ],
+        disagreements=[
+            DisagreementBriefView(
+                id=each.id,
+                at=each.at.isoformat(),
+                kind=str(each.disagreement.kind),
+                request_id=each.disagreement.key.id,
+                decided=each.disagreement.decided,
+                reason=each.disagreement.reason,
+            )
+            for each in await evidence.of_worker(connection, address, limit=_DISAGREEMENTS_SHOWN)
         ],
     )
 

@@ -22,10 +22,11 @@ from inferd.chain.keys import address_of
 from inferd.inputs.keeper import Keeper, KeeperLimits
 from inferd.net.guarded import GuardedClient
 from inferd.node.base_fee_rises import BaseFeeRises
+from inferd.node.check_settings import check_rules
 from inferd.node.input_settings import fetcher_of
 from inferd.node.leader import Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
-from inferd.node.metrics import INPUT_TRIES, RESULTS
+from inferd.node.metrics import CHECKS, INPUT_TRIES, RESULTS
 from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.preflight import ChainFacts
 from inferd.node.rounds import Rounds
@@ -40,6 +41,9 @@ from inferd.protocol.deployment import Deployment
 from inferd.settlement.engine import Settlement
 from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
+from inferd.workers.checks.checking import Checker
+from inferd.workers.checks.desk import Desk
+from inferd.workers.checks.inspection import Inspection
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.remote.roster import Roster
 from inferd.workers.retries import RetryBudget
@@ -87,6 +91,12 @@ class Session:
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
         self.retries = RetryBudget()
+        self._inspection = Inspection(
+            self.workers,
+            check_rules(settings.checks),
+            proved=lambda: self.probation_success,
+            on_outcome=lambda kind, outcome: CHECKS.labels(kind, outcome).inc(),
+        )
         self.dispatcher = Dispatcher(
             self.workers,
             db,
@@ -95,6 +105,20 @@ class Session:
             budget=self.retries,
             proved=lambda: self.probation_success,
             files=node.outputs,
+            inspection=self._inspection,
+        )
+        self.checker = Checker(
+            Desk(
+                self.workers,
+                db,
+                self._inspection,
+                self.dispatcher.asked,
+                leadership.fence,
+                node.outputs,
+                self._ring_both,
+            ),
+            node.crew.names,
+            proved=lambda: self.probation_success,
         )
         self._http = GuardedClient(
             reach_of(settings.pool, contracts.chain_id),
@@ -181,6 +205,7 @@ class Session:
             # Their daemon is gone, and with it what it computed for them.
             abandoned = await leases.abandon_previous(connection)
             await adopt_settings(connection, self._node.settings.scheduling.choice)
+            await self._inspection.begin(connection)
         await self.inputs.begin_again()
         if abandoned:
             log.info("abandoned_leases", count=len(abandoned))
@@ -197,6 +222,7 @@ class Session:
                         "roster": self.roster.run,
                         "inputs": self.inputs.run,
                         "dispatch": self.dispatcher.watch,
+                        "checks": self.checker.run,
                         "settlement": self._settle,
                         "upkeep": self.upkeep.run,
                         "monitor": self._monitor,

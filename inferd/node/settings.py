@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.check_settings import CheckSettings
 from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
 from inferd.node.pool_settings import PoolSettings
@@ -160,6 +161,7 @@ class Settings(BaseSettings):
     workers: tuple[WorkerSettings, ...] = ()
     """Your workers: inside the daemon, or behind an `inferd worker`."""
     pool: PoolSettings = PoolSettings()
+    checks: CheckSettings = CheckSettings()
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()

@@ -21,7 +21,7 @@ from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.decisions import SELECT_DECISION, leaf_of
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas, fits
-from inferd.settlement.postable import POSTABLE
+from inferd.settlement.postable import POSTABLE, RELEASED
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 from scheduler.audit import merkle_root
@@ -90,7 +90,8 @@ async def load_ready(
 ) -> list[StoredResult]:
     """All that the contract would take at the head, nearest deadlines first, then what came first.
 
-    That is: of workers that are enabled and staked, and not given up. A request can have several.
+    That is: of workers that are enabled and staked, and neither given up, nor found wrong, nor
+    being checked. A request can have several.
     A request of a block after the head waits for the next step: at this one the contract does
     not know it.
     `max_gas` is what a transaction has at most, the one that calls a contract too; `data` is
@@ -111,6 +112,8 @@ async def load_ready(
             + last_failure("f.worker = n.worker", "$3")
             + " WHERE r.status = 'pending' AND r.deadline_s > $1 AND r.created_block <= $4 AND "
             + POSTABLE
+            + " AND "
+            + RELEASED
             + " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment AND i.live)"
             " ORDER BY r.deadline_s, r.id, n.computed_at, n.worker LIMIT $2",

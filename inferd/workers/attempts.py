@@ -52,13 +52,16 @@ class Attempts:
         *,
         proved: Callable[[], float],
         drop: Callable[[Worker, Job], None],
+        on_lie: Callable[[Job, Address, Failure], None] = lambda job, worker, failure: None,
     ) -> None:
         """`proved` is how surely a second worker must succeed that is not ours; `drop` tells a
-        worker that nobody waits for its answer."""
+        worker that nobody waits for its answer. `on_lie` is called for each worker that lied, also
+        where another one's answer is the outcome."""
         self._pool = pool
         self._budget = budget
         self._proved = proved
         self._drop = drop
+        self._on_lie = on_lie
 
     async def compute(
         self, lease: Lease, job: Job, worker: Worker, expected: Patience | None, log: Any
@@ -83,6 +86,12 @@ class Attempts:
             return await first
         finally:
             await _end(first)
+
+    async def alone(self, worker: Worker, job: Job, limit_s: float, log: Any) -> Outcome:
+        """Of this worker, without a lease: for a check. It has a slot reserved for it."""
+        if isinstance(worker, Elsewhere):
+            self._budget.first_try()
+        return await self._on(worker, job, limit_s, None, log)
 
     def _hedge_after_s(
         self, worker: Worker, job: Job, lease: Lease, expected: Patience, left_s: float
@@ -166,6 +175,7 @@ class Attempts:
         self._tell_pool(address, outcome, begun_at_s, took_ms, expected)
         if isinstance(outcome, Failure) and outcome.kind is FailureKind.LIED:
             self._drop(worker, job)
+            self._on_lie(job, address, outcome)
         return outcome
 
     def _tell_pool(
@@ -205,7 +215,7 @@ async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcom
     except WorkerBusy as error:
         return Failure(FailureKind.BUSY, error.reason, error.retry_after_s or 0.0)
     except WorkerLied as error:
-        return Failure(FailureKind.LIED, error.reason)
+        return Failure(FailureKind.LIED, error.reason, signed=error.signed)
     except WorkerFailed as error:
         return Failure(FailureKind.FAILED, error.reason)
     except Exception as error:

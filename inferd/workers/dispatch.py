@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
+from indexer.types import Address
 from inferd.outputs.files import OutputFiles
 from inferd.workers import endings, reputation
-from inferd.workers.attempts import Attempts
+from inferd.workers.attempts import Attempts, Outcome
+from inferd.workers.checks.inspection import Inspection
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.grouping import Grouped
 from inferd.workers.job import Job, SignedResult
@@ -21,6 +24,7 @@ from inferd.workers.logs import job_log
 from inferd.workers.outages import through_outages
 from inferd.workers.pool import Elsewhere, UnknownWorker, Worker, WorkerPool
 from inferd.workers.retries import RetryBudget
+from scheduler.model import RequestKey
 from scheduler.patience import Patience
 
 _CLOSE_GRACE_S = 3.0
@@ -55,19 +59,25 @@ class Dispatcher:
         budget: RetryBudget | None = None,
         proved: Callable[[], float] = lambda: 1.0,
         files: OutputFiles | None = None,
+        inspection: Inspection | None = None,
     ) -> None:
         """`on_change` is called after each commit that ends a lease or stores a result.
 
         It is told how: "stored", "not_needed", or a `FailureKind`. `budget` is shared with whoever
         else asks workers again; `proved` is how surely a worker that is not ours must succeed to be
-        asked as a second one. Large outputs go to `files`.
+        asked as a second one. Large outputs go to `files`. `inspection` sees all that is written.
         """
         self._pool = pool
         self._database = database
         self._fence = fence
         self._on_change = on_change
-        self._attempts = Attempts(pool, budget or RetryBudget(), proved=proved, drop=self._drop)
+        self._attempts = Attempts(
+            pool, budget or RetryBudget(), proved=proved, drop=self._drop, on_lie=self._note_lie
+        )
         self._files = files
+        self._inspection = inspection
+        self._lies: dict[tuple[RequestKey, int], list[tuple[Address, Failure]]] = {}
+        """Of leases under way, by request and attempt."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._computing: set[int] = set()
         self._late = LateAnswers(self._came_late)
@@ -105,6 +115,20 @@ class Dispatcher:
         self._tasks[lease.id] = task
         task.add_done_callback(lambda ended: self._ended(lease, job, ended))
 
+    @contextlib.asynccontextmanager
+    async def asked(self, address: Address, job: Job, limit_s: float) -> AsyncIterator[Outcome]:
+        """What comes of asking this worker beside all leases, for a check: the pool learns from it
+        as from any. After the block, if it ends well, the worker is told that nobody waits for its
+        answer. Raises UnknownWorker."""
+        worker = self._pool.reserve(address)
+        try:
+            outcome = await self._attempts.alone(worker, job, limit_s, job_log(job, address))
+        finally:
+            self._pool.release(address)
+            self._lies.pop((job.key, job.attempt), None)
+        yield outcome
+        self._drop(worker, job)
+
     async def watch(self) -> NoReturn:
         """Raises what no lease can answer for: the fence's refusal, a bug. For the supervisor."""
         raise await self._broken.get()
@@ -136,7 +160,14 @@ class Dispatcher:
         ends_s = time.monotonic() + lease.duration_s
         outcome = await self._attempts.compute(lease, job, worker, expected, log)
         self._stop_counting(lease)
-        ending = Ending(lease, job, outcome, self._prior_ms(lease, job, outcome), time.time())
+        ending = Ending(
+            lease,
+            job,
+            outcome,
+            self._prior_ms(lease, job, outcome),
+            time.time(),
+            self._other_lies(job, outcome),
+        )
         if isinstance(outcome, SignedResult):
             until_s = max(ends_s, time.monotonic() + job.deadline_s - time.time())
             await self._write_result(ending, outcome, until_s, log)
@@ -212,7 +243,16 @@ class Dispatcher:
                 await self._fence(connection)
             written = await endings.write(connection, together, self._files)
             await reputation.record(connection, together, written)
+            if self._inspection is not None:
+                await self._inspection.look(connection, together, written)
             return written
+
+    def _note_lie(self, job: Job, worker: Address, failure: Failure) -> None:
+        self._lies.setdefault((job.key, job.attempt), []).append((worker, failure))
+
+    def _other_lies(self, job: Job, outcome: Outcome) -> tuple[tuple[Address, Failure], ...]:
+        lies = self._lies.pop((job.key, job.attempt), [])
+        return tuple(lie for lie in lies if lie[1] is not outcome)
 
     def _drop(self, worker: Worker, job: Job) -> None:
         """Tells a worker elsewhere that nobody waits for its answer any more."""
@@ -237,6 +277,7 @@ class Dispatcher:
 
     def _ended(self, lease: Lease, job: Job, task: asyncio.Task[None]) -> None:
         self._stop_counting(lease)
+        self._lies.pop((job.key, job.attempt), None)
         del self._tasks[lease.id]
         error = None if task.cancelled() else task.exception()
         if error is not None:

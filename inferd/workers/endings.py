@@ -22,6 +22,8 @@ class Failure:
     reason: str
     retry_after_s: float = 0.0
     """When a busy worker wants to be asked again; 0 = it does not say."""
+    signed: SignedResult | None = None
+    """What a lie was signed with, where that holds: it is evidence."""
 
     @property
     def blamed(self) -> bool:
@@ -40,6 +42,8 @@ class Ending:
     """What the back end takes for a request by its own guess."""
     ended_s: float
     """When, in seconds since the epoch."""
+    lies: tuple[tuple[Address, Failure], ...] = ()
+    """Of workers that were asked within the lease and lied, beside the outcome."""
 
     @property
     def by(self) -> Address:

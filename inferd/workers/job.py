@@ -96,6 +96,11 @@ class WorkerFailed(JobError):
 class WorkerLied(WorkerFailed):
     """What the worker answered is not what it says it is: digest, signature, size or manifest."""
 
+    def __init__(self, reason: str, *, signed: SignedResult | None = None) -> None:
+        """`signed` is what it put its name to all the same, where its signature holds."""
+        super().__init__(reason)
+        self.signed = signed
+
 
 class WorkerBusy(JobError):
     """The worker has no free slot. Not a failure: its reputation stays as it is."""

@@ -339,6 +339,16 @@ class WorkerPool:
         self._seen = {Address(view.id): view for view in views}
         return tuple(views)
 
+    @property
+    def seen(self) -> Mapping[Address, scheduling.WorkerView]:
+        """The workers as the scheduler saw them last."""
+        return self._seen
+
+    def is_free(self, address: Address) -> bool:
+        """Whether it could begin something now: a free slot, its circuit closed."""
+        member, view = self._members.get(address), self._seen.get(address)
+        return member is not None and view is not None and self._is_free(member, view)
+
     def _is_free(self, member: _Member, view: scheduling.WorkerView) -> bool:
         return (
             view.available

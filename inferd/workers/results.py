@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -105,6 +106,26 @@ async def _recorded(
         (Address(row["worker"]), RequestKey(row["request_id"], row["commitment"])): row
         for row in rows
     }
+
+
+async def of_request(
+    connection: Connection, key: RequestKey, files: OutputFiles | None
+) -> list[SignedResult]:
+    """All results of a request whose outputs can be read here, the oldest first."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, commitment, worker, digest, output, file_bytes, media_type, manifest,
+               signature, compute_ms
+        FROM node.result WHERE request_id = $1 AND commitment = $2 ORDER BY computed_at, worker
+        """,
+        key.id,
+        key.commitment,
+    )
+    found = []
+    for row in rows:
+        with contextlib.suppress(OutputUnreadable):
+            found.append(_result(row, await output_of(row, files)))
+    return found
 
 
 def _result(row: Record, output: bytes) -> SignedResult:

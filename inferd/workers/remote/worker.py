@@ -239,6 +239,7 @@ class RemoteWorker(Elsewhere):
     def _checked(
         self, done: JobDone, job: Job, begun_s: float, *, was_loaded: bool
     ) -> SignedResult:
+        offer = self.models.get(job.model_id)
         return checked_result(
             done,
             job,
@@ -247,6 +248,7 @@ class RemoteWorker(Elsewhere):
             max_output_bytes=self._max_output_bytes,
             elapsed_ms=1000 * (time.monotonic() - begun_s),
             was_loaded=was_loaded,
+            tokens_per_s=0.0 if offer is None else offer.tokens_per_s,
         )
 
     def _pauses(self) -> Backoff:

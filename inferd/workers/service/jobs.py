@@ -37,13 +37,11 @@ from inferd.workers.job import (
     WorkerFailed,
 )
 from inferd.workers.logs import job_log
-from inferd.workers.service.log import Asker, SignatureFile, Signed, asker_of
+from inferd.workers.service.log import MOST_ASKERS, Asker, SignatureFile, Signed, asker_of
 from inferd.workers.service.metrics import COMPUTE_SECONDS, JOBS
 from scheduler.model import RequestKey
 
 _FAILURES_KEPT = 4096
-_MOST_ASKERS = 64
-"""Of one computation: attempts and operators that join it."""
 _BUSY_RETRY_S = 1.0
 
 
@@ -140,8 +138,11 @@ class Jobs:
         recorded = await self._log.content_of(key)
         if recorded not in {None, content}:
             raise _conflict()
-        if recorded is not None and await self._log.add_asker(asker, key):
-            return
+        try:
+            if recorded is not None and await self._log.add_asker(asker, key):
+                return
+        except WorkerBusy as error:
+            raise _busy(error.reason) from None
         # The log was read meanwhile: another request may have begun it.
         if self._joined(asker, key, content):
             return
@@ -248,7 +249,7 @@ class Jobs:
             return False
         if computation.content != content:
             raise _conflict()
-        if asker not in computation.askers and len(computation.askers) >= _MOST_ASKERS:
+        if asker not in computation.askers and len(computation.askers) >= MOST_ASKERS:
             raise _busy("too many wait for this request already")
         computation.askers.add(asker)
         return True

@@ -29,7 +29,7 @@ from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import JobId
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import SignedResult, Spoken, WorkerFailed
+from inferd.workers.job import SignedResult, Spoken, WorkerBusy, WorkerFailed
 from inferd.workers.service.log_schema import (
     SignatureLogInUse,
     SignatureLogUnusable,
@@ -40,6 +40,8 @@ from scheduler.model import RequestKey
 
 _T = TypeVar("_T")
 
+MOST_ASKERS = 64
+"""Of one request: attempts and operators that may still fetch its output."""
 _MOST_AT_ONCE = 64
 _BUSY_TIMEOUT_S = 5.0
 
@@ -134,7 +136,10 @@ class SignatureFile:
         return await self._do(read)
 
     async def add_asker(self, asker: Asker, key: RequestKey) -> bool:
-        """One more asks for a recorded result; False where its output is not kept."""
+        """One more asks for a recorded result; False where its output is not kept.
+
+        Raises WorkerBusy where too many others have asked and not acknowledged it.
+        """
 
         def write() -> bool:
             if self._has_asked(asker, key):
@@ -142,6 +147,8 @@ class SignatureFile:
             with transaction(self._db):
                 if not isinstance(self._recorded(key), SignedResult):
                     return False
+                if self._askers(key) >= MOST_ASKERS:
+                    raise WorkerBusy("too many wait for this request already")
                 self._add_askers(key, (asker,))
             return True
 
@@ -276,6 +283,12 @@ class SignatureFile:
             (*_sql(key), asker.operator, asker.attempt),
         ).fetchone()
         return found is not None
+
+    def _askers(self, key: RequestKey) -> int:
+        count: int = self._db.execute(
+            "SELECT count(*) FROM asker WHERE request_id = ? AND commitment = ?", _sql(key)
+        ).fetchone()[0]
+        return count
 
     def _add_askers(self, key: RequestKey, askers: Sequence[Asker]) -> None:
         self._db.executemany(

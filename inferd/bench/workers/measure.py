@@ -56,6 +56,7 @@ heartbeat_s = 1
 [checks]
 spot_ppm = {spot_ppm}
 probation_spot_ppm = {spot_ppm}
+hold_s = 86_400
 [[checks.models]]
 name = "{model}"
 deterministic = true

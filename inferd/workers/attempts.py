@@ -196,7 +196,8 @@ async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcom
             return await worker.compute(job)
     except TimeoutError:
         if limit.expired():
-            return Failure(FailureKind.TIMEOUT, f"no result within {limit_s:.1f} s")
+            reason = f"no result within {limit_s:.1f} s"
+            return Failure(FailureKind.TIMEOUT, reason, waited_s=limit_s)
         return Failure(FailureKind.FAILED, "the worker's own time limit")
     except BadInput as error:
         return Failure(FailureKind.BAD_INPUT, error.reason)

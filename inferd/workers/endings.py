@@ -22,6 +22,9 @@ class Failure:
     reason: str
     retry_after_s: float = 0.0
     """When a busy worker wants to be asked again; 0 = it does not say."""
+    waited_s: float = 0.0
+    """How long one that ran out of time was waited for: less than its lease where it is elsewhere,
+    since it is given two p99s."""
 
     @property
     def blamed(self) -> bool:
@@ -72,7 +75,7 @@ class Ending:
         elif not self.outcome.blamed:
             return None
         elif self.outcome.kind is FailureKind.TIMEOUT:
-            waited_ms = self.lease.duration_s * 1000.0
+            waited_ms = self.outcome.waited_s * 1000.0
         return Experience(
             self.by,
             self.job,

@@ -120,6 +120,19 @@ async def test_a_late_answer_is_used_where_nobody_else_gave_one(house: House) ->
     assert len(worker.asked) == 1
 
 
+async def test_what_is_learnt_of_a_late_worker_is_how_long_it_was_waited_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.patience.MIN_TIME_OUT_S", 0.0)
+    worker = await house.hire(1)
+    worker.gate = asyncio.Event()
+    patient = Patience(p90_ms=50, p99_ms=100, inclusion_s=1.0)
+    await house.serve(a_job(1), worker, patient, lease_ms=50_000)
+    await until(lambda: "timeout" in house.outcomes)
+    waited_ms = await house.database.fetchval("SELECT peak_ms FROM node.service_stat")
+    assert waited_ms == pytest.approx(200), "two p99s, not its lease of 50 s"
+
+
 async def test_a_late_answer_is_given_up_once_another_worker_has_answered(house: House) -> None:
     slow, good = await house.hire(1), await house.hire(2)
     slow.gate = asyncio.Event()

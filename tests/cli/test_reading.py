@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from indexer.errors import ExitCode
 from inferd.cli.output import escape
 from inferd.cli.watch import table_of
 from inferd.node.api_models import RequestView
@@ -186,3 +187,17 @@ def test_config_for_people(cli: Cli) -> None:
 
 def test_the_release(cli: Cli) -> None:
     assert cli("--version").stdout == "inferd 0.1.0\n"
+
+
+def test_what_a_node_does_not_know_is_told_with_where_to_look(cli: Cli, node: FakeNode) -> None:
+    cli("workers", "show", ADDRESS).refused(
+        ExitCode.CONFIGURATION, "has no worker 0x", "help: `inferd workers` lists those it knows"
+    )
+    cli("why", "7").refused(ExitCode.CONFIGURATION, "has no request 7", "help: look at the id")
+
+
+@pytest.mark.parametrize("command", ["workers", "status"])
+def test_a_node_without_what_every_node_has_is_of_another_release(
+    cli: Cli, node: FakeNode, command: str
+) -> None:
+    cli(command).refused(ExitCode.CONFIGURATION, f"has no {command}", "help: run the same release")

@@ -62,8 +62,8 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "End that process, or take the keys out of its settings.",
     ),
     "no_workers": (
-        "No worker is registered, enabled and staked on chain.",
-        "Run `inferd worker register`.",
+        "No worker can be given work ({detail}).",
+        "Run `inferd worker register` for your own; `inferd workers` says why others get none.",
     ),
 }
 
@@ -79,6 +79,11 @@ WARNINGS: dict[str, tuple[str, str]] = {
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
+    ),
+    "no_operator_key": (
+        "{detail} registered workers of other machines get no work: no key of this node signs"
+        " requests to them, as the poster's is at a remote signer.",
+        "Name a key that they trust as `pool.operator`.",
     ),
     "set_apart": (
         "The endpoint has no answer for some items, each alone; the others go on. {detail}",

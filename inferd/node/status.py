@@ -14,6 +14,7 @@ from indexer.database import Pool
 from indexer.forget import count_requests
 from indexer.rpc import EndpointStatus
 from indexer.rpc.heads import HeadsStatus
+from indexer.types import Address
 from inferd import __version__
 from inferd.node import metrics
 from inferd.node.account_views import funds_view
@@ -90,7 +91,13 @@ class StatusReader:
         low = [key for key in settlement.keys if key.funds is FundsState.LOW]
         health.warn("balance_low", bool(low), "; ".join(_funds_of_key(key) for key in low))
         views = session.worker_views
-        health.set("no_workers", views is not None and not any(v.available for v in views))
+        health.set(
+            "no_workers",
+            views is not None and not any(view.available for view in views),
+            _known_workers(session),
+        )
+        unsigned = session.roster.unsigned
+        health.warn("no_operator_key", bool(unsigned), str(unsigned))
         _measure_endpoints(session)
         _measure_workers(session)
         metrics.READY.set(health.ready)
@@ -199,6 +206,12 @@ class StatusReader:
             paused_reason=key.paused_reason,
             error=key.last_error,
         )
+
+
+def _known_workers(session: Session) -> str:
+    elsewhere = session.roster.entries
+    own = [view for view in session.worker_views or () if Address(view.id) not in elsewhere]
+    return f"{len(own)} of its own and {len(elsewhere)} of other machines are known"
 
 
 def _paused_keys(settlement: SettlementStatus) -> list[str]:

@@ -49,6 +49,7 @@ def test_posting_that_is_behind_is_told(status: SettlementStatus, warned: bool) 
         recheck=SimpleNamespace(status=RecheckStatus()),
         dispatcher=SimpleNamespace(waiting_late=0),
         retries=SimpleNamespace(tokens=0.0),
+        roster=SimpleNamespace(entries={}, unsigned=0),
         settlement=SimpleNamespace(status=status),
         worker_views=None,
         caught_up=False,
@@ -69,6 +70,7 @@ def test_one_poster_in_trouble_is_a_warning_and_all_of_them_a_problem() -> None:
         recheck=SimpleNamespace(status=RecheckStatus()),
         dispatcher=SimpleNamespace(waiting_late=0),
         retries=SimpleNamespace(tokens=0.0),
+        roster=SimpleNamespace(entries={}, unsigned=0),
         settlement=SimpleNamespace(status=settlement),
         worker_views=(),
         caught_up=True,
@@ -91,3 +93,26 @@ def test_one_poster_in_trouble_is_a_warning_and_all_of_them_a_problem() -> None:
     assert told() == ({"signer_unavailable"}, {"balance_low"})
     well.noticed = ill.noticed = PausedReason.KEY_IN_USE
     assert told()[0] == {"key_in_use"}
+
+
+def test_workers_that_nobody_can_ask_are_told_of() -> None:
+    """A node whose poster's key is at a remote signer, without a `pool.operator`."""
+    elsewhere = {Address(bytes([index]) * 20): object() for index in (1, 2, 3)}
+    session: Any = SimpleNamespace(
+        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
+        recheck=SimpleNamespace(status=RecheckStatus()),
+        dispatcher=SimpleNamespace(waiting_late=0),
+        retries=SimpleNamespace(tokens=0.0),
+        roster=SimpleNamespace(entries=elsewhere, unsigned=2),
+        settlement=SimpleNamespace(status=SettlementStatus()),
+        worker_views=(),
+        caught_up=True,
+    )
+    health, crew = Health(), SimpleNamespace()
+    reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
+    reader.observe(session)
+    assert health.warnings["no_operator_key"].sentence.startswith("2 registered workers of other")
+    assert "0 of its own and 3 of other machines" in health.problems["no_workers"].sentence
+    session.roster.unsigned = 0
+    reader.observe(session)
+    assert "no_operator_key" not in health.warnings

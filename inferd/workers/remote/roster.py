@@ -108,11 +108,20 @@ class Roster:
         self._entries: dict[Address, Entry] = {}
         self._suspended: Mapping[Address, str] = {}
         self._barred: dict[Address, Bar | None] = {}
+        self._told_of_key = False
 
     @property
     def entries(self) -> Mapping[Address, Entry]:
         """Every registered worker that is not embedded, as of the last look."""
         return self._entries
+
+    @property
+    def unsigned(self) -> int:
+        """Workers that would be asked if this node had a key that signs requests to them."""
+        if self._operator is not None or not self._terms.terms.max_workers:
+            return 0
+        bars = (entry.membership.bar for entry in self._entries.values())
+        return sum(bar is Bar.BAD_ENDPOINT for bar in bars)
 
     async def run(self) -> None:
         """For ever. Errors of the database propagate."""
@@ -167,6 +176,13 @@ class Roster:
             entries[address] = Entry(row, self._settle(link, heard), heard)
         self._entries = entries
         self._tell({address: entry.membership for address, entry in entries.items()})
+        if self.unsigned and not self._told_of_key:
+            self._told_of_key = True
+            log.warning(
+                "no_operator_key",
+                workers=self.unsigned,
+                reason="the poster's key is at a remote signer: name `pool.operator`",
+            )
 
     def _link(self, row: Registered) -> _Link:
         link = self._links.get(row.address)

@@ -17,7 +17,8 @@ def register(app: typer.Typer) -> None:
 def node(context: typer.Context) -> None:
     """Run the daemon: index, schedule, dispatch, settle, until SIGTERM or Ctrl-C.
 
-    SIGHUP makes it read its settings again; policies and limits change from the next round on.
+    SIGHUP makes it read its settings again; policies, limits and which workers of
+    other machines are used change from the next round on.
 
     Example: inferd --config inferd.toml node
     """

@@ -44,7 +44,7 @@ from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.private_keys import load_keys, statement_of
 from inferd.node.server import announced, bind, serve, url_of
 from inferd.node.session import Session, own_accounts
-from inferd.node.settings import LIVE, Settings
+from inferd.node.settings import Settings, taken_over
 from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause
@@ -190,16 +190,9 @@ class Node:
 
     async def take_over(self, fresh: Settings) -> None:
         """What of the settings can change while the daemon runs: from the next round on."""
-        others = [
-            name
-            for name in Settings.model_fields
-            if name not in LIVE and getattr(fresh, name) != getattr(self.settings, name)
-        ]
+        self.settings, others = taken_over(self.settings, fresh)
         if others:
             log.warning("settings_need_restart", settings=others)
-        self.settings = self.settings.model_copy(
-            update={name: getattr(fresh, name) for name in LIVE}
-        )
         log.info("settings_read", policy=str(fresh.scheduling.choice))
         # A session that begins does it by itself.
         while (session := self.status.session) is not None:

@@ -212,6 +212,7 @@ class Session:
         async with self._db.acquire() as connection, connection.transaction():
             await self._leadership.fence(connection)
             await adopt_settings(connection, self._node.settings.scheduling.choice)
+        self.roster.adopt(roster_terms(self._node.settings.pool))
         self._round_bell.ring()
 
     async def _watch_leadership(self) -> None:

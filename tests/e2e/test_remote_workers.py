@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -115,6 +116,15 @@ async def test_requests_are_settled_by_a_worker_of_another_machine(
         await until_worker(node, False, "the operator has suspended it: test")
         code, _, err = await run(node, "workers", "resume", WORKER.address)
         assert code == 0, err
+        await until_worker(node, True)
+
+        config = node.data_dir / "inferd.toml"
+        text = config.read_text()
+        config.write_text(text.replace("[pool]", f"[pool]\ndeny = ['{WORKER.address}']"))
+        node.process.send_signal(signal.SIGHUP)
+        await until_worker(node, False, "`pool.deny` names it")
+        config.write_text(text)
+        node.process.send_signal(signal.SIGHUP)
         await until_worker(node, True)
     # The agent is gone: what is asked meanwhile waits for it.
     await until_worker(node, False, "its heartbeats have stopped")

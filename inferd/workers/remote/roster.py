@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, MutableMapping
@@ -109,11 +110,19 @@ class Roster:
         self._suspended: Mapping[Address, str] = {}
         self._barred: dict[Address, Bar | None] = {}
         self._told_of_key = False
+        self._adopted = asyncio.Event()
 
     @property
     def entries(self) -> Mapping[Address, Entry]:
         """Every registered worker that is not embedded, as of the last look."""
         return self._entries
+
+    def adopt(self, terms: RosterTerms) -> None:
+        """Other terms from now on: the next look, within a second, finds who is in by them, and
+        heartbeats come at the new pace. Limits of a call hold for workers that are linked anew."""
+        self._terms = terms
+        self._adopted.set()
+        self._adopted = asyncio.Event()
 
     @property
     def unsigned(self) -> int:
@@ -248,7 +257,6 @@ class Roster:
             self._on_change()
 
     async def _beat_again_and_again(self, link: _Link) -> None:
-        every_s = self._terms.heartbeat_s
         while True:
             await self._beat(link)
             now_s = time.monotonic()
@@ -257,7 +265,10 @@ class Roster:
             self._entries = {**self._entries, link.row.address: entry}
             if entry.membership.bar != before:
                 self._tell({a: one.membership for a, one in self._entries.items()})
-            await asyncio.sleep(every_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
+            pause_s = self._terms.heartbeat_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._adopted.wait()
 
     async def _beat(self, link: _Link) -> None:
         try:

@@ -278,6 +278,22 @@ async def test_the_operator_suspends_and_resumes_while_it_runs(
     await office.until_bar(scripted.address, None)
 
 
+async def test_other_terms_hold_from_the_next_look(
+    office: Office, scripted: ScriptedWorker
+) -> None:
+    await office.open(replace(QUICK, heartbeat_s=3_600.0))
+    await office.register(scripted.address, scripted.url)
+    await office.until_bar(scripted.address, None)
+    beats = scripted.beats
+    office.roster.adopt(QUICK)
+    await until(lambda: scripted.beats > beats + 1)
+    office.roster.adopt(replace(QUICK, terms=Terms(deny=frozenset({scripted.address}))))
+    await office.until_bar(scripted.address, Bar.DENIED)
+    assert scripted.address not in office.pool
+    office.roster.adopt(QUICK)
+    await office.until_bar(scripted.address, None)
+
+
 async def test_endpoints_lead_only_where_they_may(office: Office, scripted: ScriptedWorker) -> None:
     await office.open(reach=PUBLIC)
     await office.register(scripted.address, scripted.url)

@@ -16,6 +16,7 @@ from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight
 from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
 from inferd.settlement.delivering import Deliverer
 from inferd.settlement.funds import Funds
+from inferd.settlement.hung_signers import PatientSigning
 from inferd.settlement.intents import senders_under_way
 from inferd.settlement.key_queue import Claim, KeyQueue, Shared
 from inferd.settlement.lanes import Lanes
@@ -80,7 +81,8 @@ class Settlement:
         self._orders = Orders(db, addresses, fence)
         self._watcher = Watcher(rpc, db, self._queues[0].outbox, status)
         turns = ResultTurns(db, addresses[0], settings)
-        self._poster = Poster(db, contracts, sign_group, settings, status, now, turns)
+        signing = PatientSigning(sign_group)
+        self._poster = Poster(db, contracts, signing, settings, status, now, turns)
         turns_to_deliver = Turns(db, addresses[0], DELIVERIES)
         self._deliverer = Deliverer(db, contracts, settings, status, turns_to_deliver)
         turns_to_refund = Turns(db, addresses[0], REFUNDS)

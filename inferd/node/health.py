@@ -80,6 +80,10 @@ WARNINGS: dict[str, tuple[str, str]] = {
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
     ),
+    "outputs_not_written": (
+        "Large outputs wait for the disk: {detail}.",
+        "Make room below `data_dir`/outputs; what waits is written by itself.",
+    ),
     "no_operator_key": (
         "{detail} registered workers of other machines get no work: no key of this node signs"
         " requests to them, as the poster's is at a remote signer.",

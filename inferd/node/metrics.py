@@ -73,6 +73,11 @@ LATE_ANSWERS = Gauge(
     "Answers of workers elsewhere that are waited for though their lease has ended",
     registry=REGISTRY,
 )
+OUTPUTS_UNWRITTEN = Gauge(
+    "inferd_outputs_unwritten",
+    "Large outputs that wait in memory because the disk does not take them",
+    registry=REGISTRY,
+)
 RETRIES_LEFT = Gauge(
     "inferd_worker_retries_left",
     "Retries and second workers that may be asked now; 0 while everything fails",

@@ -96,6 +96,13 @@ class StatusReader:
             views is not None and not any(view.available for view in views),
             _known_workers(session),
         )
+        unwritten = session.dispatcher.unwritten
+        health.warn(
+            "outputs_not_written",
+            bool(unwritten.count),
+            f"{unwritten.count} at the moment ({unwritten.reason})",
+        )
+        metrics.OUTPUTS_UNWRITTEN.set(unwritten.count)
         unsigned = session.roster.unsigned
         health.warn("no_operator_key", bool(unsigned), str(unsigned))
         _measure_endpoints(session)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from indexer.database import CONNECTION_LOST, Fence, Pool, is_unstorable
-from inferd.outputs.files import OutputFiles
+from inferd.outputs.files import OutputFiles, OutputUnwritable
+from inferd.outputs.unwritten import Unwritten
 from inferd.workers import endings, reputation
 from inferd.workers.attempts import Attempts
 from inferd.workers.endings import Ending, Failure, Written
@@ -40,7 +41,8 @@ class Dispatcher:
     with the leases that end while the one before is being written.
 
     A computed result is written as long as the request's deadline has not passed, also when the
-    database is away meanwhile or the lease has ended. One that no database takes is a failure.
+    database is away meanwhile, its disk is full or the lease has ended. One that no database takes
+    is a failure; so is one for which neither disk nor memory has room, and it costs no attempt.
     A worker elsewhere that is late is asked on, since its answer is still of use where no other
     worker gives one; it is told when its answer is stored, or nobody waits for it any more.
     """
@@ -68,6 +70,7 @@ class Dispatcher:
         self._on_change = on_change
         self._attempts = Attempts(pool, budget or RetryBudget(), proved=proved, drop=self._drop)
         self._files = files
+        self.unwritten = Unwritten()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._computing: set[int] = set()
         self._late = LateAnswers(self._came_late)
@@ -166,7 +169,12 @@ class Dispatcher:
         self, ending: Ending, result: SignedResult, until_s: float, log: Any
     ) -> None:
         try:
-            written = await self._write(ending, until_s, log)
+            written = await self.unwritten.keep_trying(
+                lambda: self._write(ending, until_s, log),
+                size_bytes=len(result.output),
+                until_s=until_s,
+                log=log,
+            )
         except Exception as error:
             if is_unstorable(error):
                 # Its text may quote the output.
@@ -174,6 +182,11 @@ class Dispatcher:
                 ending = replace(ending, outcome=failure)
                 self._pool.failed(result.worker)
                 await self._write_failure(ending, failure, until_s, log)
+                return
+            if isinstance(error, OutputUnwritable):
+                reason = f"its output cannot be written: {error.reason}"
+                failure = Failure(FailureKind.BUSY, reason)
+                await self._write_failure(replace(ending, outcome=failure), failure, until_s, log)
                 return
             if not isinstance(error, CONNECTION_LOST):
                 raise

@@ -131,7 +131,7 @@ async def store(
     The first digest of a worker for a request stays, whatever comes later. A result that comes
     after its lease has ended is written only where the request has none yet. No two may be of one
     request. Outputs that `files` takes are on the disk before their rows are written; without it
-    all are in the rows. Raises OSError where the disk does not take one.
+    all are in the rows. Raises OutputUnwritable where the disk does not take one.
     """
     if not given:
         return set()

@@ -15,8 +15,25 @@ from inferd.node import metrics
 from inferd.node.health import Health
 from inferd.node.settings import Settings
 from inferd.node.status import StatusReader, index_view
+from inferd.outputs.unwritten import Unwritten
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
+
+
+def a_session(
+    settlement: SettlementStatus | None = None, *, unwritten: Any = None, roster: Any = None
+) -> Any:
+    """One that has seen the chain and no worker, as far as the status looks at it."""
+    return SimpleNamespace(
+        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
+        recheck=SimpleNamespace(status=RecheckStatus()),
+        dispatcher=SimpleNamespace(waiting_late=0, unwritten=unwritten or Unwritten()),
+        retries=SimpleNamespace(tokens=0.0),
+        roster=roster or SimpleNamespace(entries={}, unsigned=0),
+        settlement=SimpleNamespace(status=settlement or SettlementStatus()),
+        worker_views=(),
+        caught_up=True,
+    )
 
 
 def test_repaired_blocks__those_near_the_head_and_those_that_are_final() -> None:
@@ -44,16 +61,7 @@ def test_repaired_blocks__those_near_the_head_and_those_that_are_final() -> None
     ],
 )
 def test_posting_that_is_behind_is_told(status: SettlementStatus, warned: bool) -> None:
-    session: Any = SimpleNamespace(
-        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
-        recheck=SimpleNamespace(status=RecheckStatus()),
-        dispatcher=SimpleNamespace(waiting_late=0),
-        retries=SimpleNamespace(tokens=0.0),
-        roster=SimpleNamespace(entries={}, unsigned=0),
-        settlement=SimpleNamespace(status=status),
-        worker_views=None,
-        caught_up=False,
-    )
+    session = a_session(settlement=status)
     health = Health()
     crew: Any = SimpleNamespace(members=())
     StatusReader(Settings(), 31337, health, crew).observe(session)
@@ -65,16 +73,7 @@ def test_posting_that_is_behind_is_told(status: SettlementStatus, warned: bool) 
 def test_one_poster_in_trouble_is_a_warning_and_all_of_them_a_problem() -> None:
     well, ill = (KeyStatus(Address(bytes([index]) * 20)) for index in (1, 2))
     settlement = SettlementStatus(keys=(well, ill))
-    session: Any = SimpleNamespace(
-        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
-        recheck=SimpleNamespace(status=RecheckStatus()),
-        dispatcher=SimpleNamespace(waiting_late=0),
-        retries=SimpleNamespace(tokens=0.0),
-        roster=SimpleNamespace(entries={}, unsigned=0),
-        settlement=SimpleNamespace(status=settlement),
-        worker_views=(),
-        caught_up=True,
-    )
+    session = a_session(settlement=settlement)
     health, crew = Health(), SimpleNamespace()
     reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
 
@@ -95,19 +94,24 @@ def test_one_poster_in_trouble_is_a_warning_and_all_of_them_a_problem() -> None:
     assert told()[0] == {"key_in_use"}
 
 
+def test_outputs_that_wait_for_the_disk_are_told_of() -> None:
+    unwritten = SimpleNamespace(count=2, reason="No space left on device")
+    session = a_session(unwritten=unwritten)
+    health, crew = Health(), SimpleNamespace()
+    reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
+    reader.observe(session)
+    said = health.warnings["outputs_not_written"].sentence
+    assert "2 at the moment (No space left on device)" in said
+    assert metrics.OUTPUTS_UNWRITTEN._value.get() == 2
+    unwritten.count = 0
+    reader.observe(session)
+    assert "outputs_not_written" not in health.warnings
+
+
 def test_workers_that_nobody_can_ask_are_told_of() -> None:
     """A node whose poster's key is at a remote signer, without a `pool.operator`."""
     elsewhere = {Address(bytes([index]) * 20): object() for index in (1, 2, 3)}
-    session: Any = SimpleNamespace(
-        indexer=SimpleNamespace(status=IndexerStatus(), endpoints=lambda: (), heads_status=None),
-        recheck=SimpleNamespace(status=RecheckStatus()),
-        dispatcher=SimpleNamespace(waiting_late=0),
-        retries=SimpleNamespace(tokens=0.0),
-        roster=SimpleNamespace(entries=elsewhere, unsigned=2),
-        settlement=SimpleNamespace(status=SettlementStatus()),
-        worker_views=(),
-        caught_up=True,
-    )
+    session = a_session(roster=SimpleNamespace(entries=elsewhere, unsigned=2))
     health, crew = Health(), SimpleNamespace()
     reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
     reader.observe(session)

@@ -80,6 +80,10 @@ WARNINGS: dict[str, tuple[str, str]] = {
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
     ),
+    "inputs_full": (
+        "Requests wait whose inputs are at URIs: {detail}.",
+        "Wait, or raise `inputs.total_mb`.",
+    ),
     "outputs_not_written": (
         "Large outputs wait for the disk: {detail}.",
         "Make room below `data_dir`/outputs; what waits is written by itself.",

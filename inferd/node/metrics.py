@@ -73,6 +73,11 @@ LATE_ANSWERS = Gauge(
     "Answers of workers elsewhere that are waited for though their lease has ended",
     registry=REGISTRY,
 )
+INPUT_BYTES = Gauge(
+    "inferd_input_bytes",
+    "Content named by URI that is kept, or somewhat more: exact where there is little room left",
+    registry=REGISTRY,
+)
 OUTPUTS_UNWRITTEN = Gauge(
     "inferd_outputs_unwritten",
     "Large outputs that wait in memory because the disk does not take them",

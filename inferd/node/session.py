@@ -129,6 +129,8 @@ class Session:
                 settings.inputs.per_host,
                 settings.inputs.max_tries,
                 settings.scheduling.inclusion_s,
+                settings.inputs.max_bytes,
+                settings.inputs.total_bytes,
             ),
             fence=leadership.fence,
             bell=self._input_bell,

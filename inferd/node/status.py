@@ -96,6 +96,14 @@ class StatusReader:
             views is not None and not any(view.available for view in views),
             _known_workers(session),
         )
+        inputs = session.inputs
+        health.warn(
+            "inputs_full",
+            bool(inputs.waiting_for_room),
+            f"{inputs.waiting_for_room} more contents have no room, {inputs.room.held_bytes} bytes"
+            " are kept",
+        )
+        metrics.INPUT_BYTES.set(inputs.room.held_bytes)
         unwritten = session.dispatcher.unwritten
         health.warn(
             "outputs_not_written",

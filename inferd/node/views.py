@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.database import Connection
+from inferd.inputs.rows import NO_ROOM
 from inferd.node.api_models import CallbackState, RequestState, RequestView
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
@@ -145,7 +146,10 @@ def _sentence(row: Mapping[str, Any], reason: Reason) -> str:
     named = {name: row[f"decision_{name}"] for name in DECISION_COLUMNS}
     sentence = decision_of(named).sentence
     if reason is Reason.INPUT_AWAITED and row["input_trouble"] is not None:
-        sentence += f" Try {row['input_tries']} failed: {row['input_trouble']}."
+        if row["input_trouble"] == NO_ROOM:
+            sentence += f" It waits for room: {NO_ROOM}."
+        else:
+            sentence += f" Try {row['input_tries']} failed: {row['input_trouble']}."
     return sentence
 
 

@@ -11,6 +11,7 @@ from eth_utils.address import to_checksum_address
 from indexer.recheck import RecheckStatus
 from indexer.status import IndexerStatus
 from indexer.types import Address
+from inferd.inputs.room import Room
 from inferd.node import metrics
 from inferd.node.health import Health
 from inferd.node.settings import Settings
@@ -21,7 +22,11 @@ from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
 
 
 def a_session(
-    settlement: SettlementStatus | None = None, *, unwritten: Any = None, roster: Any = None
+    settlement: SettlementStatus | None = None,
+    *,
+    unwritten: Any = None,
+    roster: Any = None,
+    inputs: Any = None,
 ) -> Any:
     """One that has seen the chain and no worker, as far as the status looks at it."""
     return SimpleNamespace(
@@ -31,6 +36,7 @@ def a_session(
         retries=SimpleNamespace(tokens=0.0),
         roster=roster or SimpleNamespace(entries={}, unsigned=0),
         settlement=SimpleNamespace(status=settlement or SettlementStatus()),
+        inputs=inputs or SimpleNamespace(waiting_for_room=0, room=Room(10, 1)),
         worker_views=(),
         caught_up=True,
     )
@@ -106,6 +112,18 @@ def test_outputs_that_wait_for_the_disk_are_told_of() -> None:
     unwritten.count = 0
     reader.observe(session)
     assert "outputs_not_written" not in health.warnings
+
+
+def test_inputs_that_have_no_room_are_told_of() -> None:
+    inputs = SimpleNamespace(waiting_for_room=3, room=Room(1_000, 10, held_bytes=995))
+    health, crew = Health(), SimpleNamespace()
+    reader = StatusReader(Settings(), 31337, health, crew)  # type: ignore[arg-type]
+    reader.observe(a_session(inputs=inputs))
+    assert "3 more contents have no room, 995 bytes" in health.warnings["inputs_full"].sentence
+    assert metrics.INPUT_BYTES._value.get() == 995
+    inputs.waiting_for_room = 0
+    reader.observe(a_session(inputs=inputs))
+    assert "inputs_full" not in health.warnings
 
 
 def test_workers_that_nobody_can_ask_are_told_of() -> None:

@@ -24,6 +24,10 @@ class Kind(StrEnum):
     """A row of chain.worker does not follow from the stored logs, or lacks."""
     WRONG_PAYMENT = "wrong_payment"
     """A row of chain.payment does not follow from the stored logs, or lacks."""
+    WRONG_HOLD = "wrong_hold"
+    """A row of chain.hold does not follow from the stored logs, or lacks."""
+    WRONG_TERMS = "wrong_terms"
+    """A row of chain.terms does not follow from the stored logs, or lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Difference:
     block_number: int | None
     """None for a row that derives from several blocks."""
     subject: str
-    """Which log, request, worker or payment."""
+    """Which log, request, worker, payment, or model's terms."""
 
 
 def compare_logs(stored: Iterable[RawLog], read: Iterable[RawLog]) -> list[Difference]:

@@ -21,7 +21,8 @@ from indexer.derive import (
     worker_of,
 )
 from indexer.events import kind_of
-from indexer.refold import REQUESTS, WORKERS, folded, located
+from indexer.holds import HoldRow, TermsRow, terms
+from indexer.refold import HOLDS, REQUESTS, WORKERS, folded, located
 from indexer.types import Address
 
 _SELECT_LOGS: Final = """
@@ -31,6 +32,9 @@ _SELECT_LOGS: Final = """
 """
 _SELECT_REQUESTS_CREATED: Final = """
     SELECT id FROM chain.request WHERE created_block BETWEEN $1 AND $2
+"""
+_SELECT_HELD: Final = """
+    SELECT request_id AS id FROM chain.hold WHERE held_block BETWEEN $1 AND $2
 """
 _SELECT_WORKERS_REGISTERED: Final = """
     SELECT signer FROM chain.worker WHERE registered_block BETWEEN $1 AND $2
@@ -44,6 +48,8 @@ def _select(row: type[msgspec.Struct], table: str, condition: str) -> str:
 
 _SELECT_REQUESTS: Final = _select(RequestRow, "chain.request", "id = ANY($1::bigint[])")
 _SELECT_WORKERS: Final = _select(WorkerRow, "chain.worker", "signer = ANY($1::bytea[])")
+_SELECT_HOLDS: Final = _select(HoldRow, "chain.hold", "request_id = ANY($1::bigint[])")
+_SELECT_TERMS: Final = _select(TermsRow, "chain.terms", "block_number BETWEEN $1 AND $2")
 _SELECT_PAYMENTS: Final = _select(PaymentRow, "chain.payment", "block_number BETWEEN $1 AND $2")
 
 
@@ -82,6 +88,15 @@ async def check_derived(
         one = stored_payments.get(key) or expected_payments[key]
         subject = f"payment {one.log_index} of 0x{one.tx_hash.hex()}"
         found.differences.append(Difference(Kind.WRONG_PAYMENT, one.block_number, subject))
+    expected_terms = {(row.block_hash, row.log_index): row for row in terms(events)}
+    stored_terms = {
+        (row["block_hash"], row["log_index"]): TermsRow(**dict(row))
+        for row in await connection.fetch(_SELECT_TERMS, first, last)
+    }
+    for key in _differing(expected_terms, stored_terms):
+        change = stored_terms.get(key) or expected_terms[key]
+        subject = f"terms of model 0x{change.model_id.hex()}"
+        found.differences.append(Difference(Kind.WRONG_TERMS, change.block_number, subject))
     return found
 
 
@@ -94,7 +109,8 @@ async def _check_requests(
     found: DerivedCheck,
 ) -> None:
     created = await connection.fetch(_SELECT_REQUESTS_CREATED, first, last)
-    ids = {row["id"] for row in created}
+    held = await connection.fetch(_SELECT_HELD, first, last)
+    ids = {row["id"] for row in (*created, *held)}
     ids.update(filter(None, (request_of(item.event) for item in events)))
     expected = await folded(connection, decoder, REQUESTS, ids)
     stored = {
@@ -104,6 +120,16 @@ async def _check_requests(
     for request_id in _differing(expected, stored):
         found.requests.add(request_id)
         found.differences.append(Difference(Kind.WRONG_REQUEST, None, f"request {request_id}"))
+    expected_holds = await folded(connection, decoder, HOLDS, ids)
+    stored_holds = {
+        row["request_id"]: HoldRow(
+            **dict(row) | {"workers": tuple(row["workers"]), "owners": tuple(row["owners"])}
+        )
+        for row in await connection.fetch(_SELECT_HOLDS, list(ids))
+    }
+    for request_id in _differing(expected_holds, stored_holds):
+        found.requests.add(request_id)
+        found.differences.append(Difference(Kind.WRONG_HOLD, None, f"payment of {request_id}"))
 
 
 async def _check_workers(

@@ -128,6 +128,7 @@ async def forget(connection: Connection, requests: Sequence[SettledRequest]) -> 
     ids = [one.id for one in requests]
     await connection.execute(_DELETE_LOGS, ids)
     await connection.execute(sql.DELETE_REQUESTS, ids)
+    await connection.execute(sql.DELETE_HOLDS, ids)
     await connection.execute(_INSERT_FORGOTTEN, ids, [one.settled_block for one in requests])
     statuses = Counter(one.status for one in requests)
     await connection.execute(_MOVE_COUNTS, statuses["fulfilled"], statuses["refunded"])

@@ -8,8 +8,8 @@ from indexer.database import Connection
 
 _LOCK_CURSOR: Final = "SELECT FROM chain.cursor FOR UPDATE"
 # Readers of these go on undisturbed until the commit; nobody but the indexer reads the others.
-_DELETED: Final = ("cursor", "block", "request", "worker", "recheck", "forgotten")
-_TRUNCATED: Final = ("log", "payment", "quarantine")
+_DELETED: Final = ("cursor", "block", "request", "hold", "worker", "recheck", "forgotten")
+_TRUNCATED: Final = ("log", "payment", "terms", "quarantine")
 
 _RESET_TALLY: Final = """
     UPDATE chain.tally SET to_block = -1, fulfilled = 0, refunded = 0, forgotten_fulfilled = 0,

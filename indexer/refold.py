@@ -24,6 +24,7 @@ from indexer.derive import (
     worker_of,
 )
 from indexer.events import Event
+from indexer.holds import HOLD_KINDS, fold_hold
 from indexer.types import Address
 
 S = TypeVar("S")
@@ -51,6 +52,9 @@ REQUESTS: Final[Derived[int]] = Derived(
     fold_request,
     sql.DELETE_REQUESTS,
     sql.UPSERT_REQUEST,
+)
+HOLDS: Final[Derived[int]] = Derived(
+    sql.SELECT_REQUEST_LOGS, HOLD_KINDS, request_of, fold_hold, sql.DELETE_HOLDS, sql.UPSERT_HOLD
 )
 WORKERS: Final[Derived[Address]] = Derived(
     sql.SELECT_WORKER_LOGS,

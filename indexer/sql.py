@@ -18,6 +18,7 @@ from indexer.derive import (
     worker_of,
 )
 from indexer.events import kind_of
+from indexer.holds import HoldRow, TermsRow
 from indexer.rpc.types import RawLog
 
 
@@ -51,9 +52,10 @@ LOG_COLUMNS: Final = (*_RAW_COLUMNS, "timestamp_s", "kind", "request_id", "worke
 QUARANTINE_COLUMNS: Final = (*_RAW_COLUMNS, "reason")
 REQUEST_COLUMNS: Final = _columns(RequestRow)
 PAYMENT_COLUMNS: Final = _columns(PaymentRow)
+TERMS_COLUMNS: Final = _columns(TermsRow)
 
 block_values = attrgetter(*BLOCK_COLUMNS)
-request_values = payment_values = astuple
+request_values = payment_values = terms_values = astuple
 """The fields of these rows are the columns."""
 
 
@@ -88,6 +90,7 @@ def quarantine_values(log: RawLog, reason: str) -> tuple[Any, ...]:
 
 UPSERT_REQUEST: Final = _upsert("chain.request", REQUEST_COLUMNS)
 UPSERT_WORKER: Final = _upsert("chain.worker", _columns(WorkerRow))
+UPSERT_HOLD: Final = _upsert("chain.hold", _columns(HoldRow))
 
 INSERT_SOURCE: Final = """
     INSERT INTO chain.source
@@ -121,6 +124,7 @@ UPDATE_CURSOR: Final = """
 
 SELECT_BLOCKS: Final = "SELECT number, hash, parent_hash FROM chain.block ORDER BY number"
 PRUNE_BLOCKS: Final = "DELETE FROM chain.block WHERE number < $1"
+DELETE_TERMS_ABOVE: Final = "DELETE FROM chain.terms WHERE block_number > $1"
 DELETE_BLOCKS_ABOVE: Final = "DELETE FROM chain.block WHERE number > $1"
 DELETE_LOGS_ABOVE: Final = """
     DELETE FROM chain.log WHERE block_number > $1 RETURNING request_id, worker
@@ -135,6 +139,7 @@ DELETE_QUARANTINE_OF: Final = """
     DELETE FROM chain.quarantine WHERE block_number = ANY($1::bigint[])
 """
 DELETE_PAYMENTS_OF: Final = "DELETE FROM chain.payment WHERE block_number = ANY($1::bigint[])"
+DELETE_TERMS_OF: Final = "DELETE FROM chain.terms WHERE block_number = ANY($1::bigint[])"
 LOCK_CURSOR: Final = "SELECT block_number FROM chain.cursor FOR UPDATE"
 SELECT_HASHES: Final = "SELECT number, hash FROM chain.block WHERE number = ANY($1::bigint[])"
 COUNT_ANEW: Final = "UPDATE chain.tally SET to_block = -1, fulfilled = 0, refunded = 0"
@@ -143,6 +148,7 @@ COUNT_QUARANTINED: Final = "SELECT count(*) FROM chain.quarantine"
 SELECT_LAST_REQUEST: Final = "SELECT max(id) FROM chain.request"
 SELECT_EXISTING_REQUESTS: Final = "SELECT id FROM chain.request WHERE id = ANY($1::bigint[])"
 DELETE_REQUESTS: Final = "DELETE FROM chain.request WHERE id = ANY($1::bigint[])"
+DELETE_HOLDS: Final = "DELETE FROM chain.hold WHERE request_id = ANY($1::bigint[])"
 DELETE_WORKERS: Final = "DELETE FROM chain.worker WHERE signer = ANY($1::bytea[])"
 SELECT_REQUEST_LOGS: Final = """
     SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
@@ -156,6 +162,20 @@ SELECT_WORKER_LOGS: Final = """
            timestamp_s
     FROM chain.log
     WHERE worker = ANY($1::bytea[]) AND kind = ANY($2::text[])
+    ORDER BY block_number, log_index
+"""
+SELECT_UNFOLDED_HOLDS: Final = """
+    SELECT DISTINCT request_id FROM chain.log l
+    WHERE kind = 'PaymentHeld' AND request_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM chain.hold h WHERE h.request_id = l.request_id)
+"""
+SELECT_UNDERIVED_TERMS: Final = """
+    SELECT block_hash, log_index, block_number, tx_hash, tx_index, address, topics, data,
+           timestamp_s
+    FROM chain.log l
+    WHERE kind = 'ModelTermsSet'
+      AND NOT EXISTS (SELECT FROM chain.terms t
+                      WHERE t.block_hash = l.block_hash AND t.log_index = l.log_index)
     ORDER BY block_number, log_index
 """
 

@@ -15,8 +15,9 @@ from indexer.database import BLOCK_CHANNEL, Connection, Fence, Pool
 from indexer.decode import Decoder
 from indexer.derive import LocatedEvent, fold_request, payments, request_of, worker_of
 from indexer.errors import WrongDatabase
-from indexer.events import InferenceRequested, SkipEvent
-from indexer.refold import REQUESTS, WORKERS, refold
+from indexer.events import DisputeEvent, InferenceRequested, SkipEvent
+from indexer.holds import terms
+from indexer.refold import HOLDS, REQUESTS, WORKERS, located, refold
 from indexer.reorg.window import BlockLink, Window, linked_end
 from indexer.stored import load_forgotten, load_logs
 from indexer.types import Address, BlockRef, Contracts, Hash32
@@ -70,6 +71,7 @@ class Store:
             await self._pass_fence(connection)
             await connection.execute(sql.INSERT_SOURCE, *ours)
             (row,) = await connection.fetch(sql.SELECT_SOURCE)
+            await self._derive_missing(connection)
         differing = [
             name for (name, value), own in zip(row.items(), ours, strict=True) if value != own
         ]
@@ -130,6 +132,7 @@ class Store:
                     workers.add(worker)
             await _insert_requests(connection, fresh)
             await refold(connection, self._decoder, REQUESTS, requests - fresh.keys())
+            await refold(connection, self._decoder, HOLDS, _held(batch.events, requests, ancestor))
             await refold(connection, self._decoder, WORKERS, workers)
             await connection.execute(sql.PRUNE_BLOCKS, keep_from)
             await connection.execute(sql.NOTIFY, BLOCK_CHANNEL, str(tip.number))
@@ -193,14 +196,25 @@ class Store:
         gone = await connection.fetch(sql.DELETE_LOGS_OF, numbers)
         await connection.execute(sql.DELETE_QUARANTINE_OF, numbers)
         await connection.execute(sql.DELETE_PAYMENTS_OF, numbers)
+        await connection.execute(sql.DELETE_TERMS_OF, numbers)
         events = await _without_forgotten(connection, batch.events, gone)
         await _insert(connection, replace(batch, headers=(), events=events))
         ids, signers = _touched(gone)
         ids.update(requests, filter(None, (request_of(item.event) for item in events)))
         signers.update(workers, filter(None, (worker_of(item.event) for item in events)))
         await refold(connection, self._decoder, REQUESTS, ids)
+        await refold(connection, self._decoder, HOLDS, ids)
         await refold(connection, self._decoder, WORKERS, signers)
         await connection.execute(sql.COUNT_ANEW)
+
+    async def _derive_missing(self, connection: Connection) -> None:
+        """Rows of logs that were stored before there were tables for what they tell."""
+        rows = await connection.fetch(sql.SELECT_UNFOLDED_HOLDS)
+        await refold(connection, self._decoder, HOLDS, {row["request_id"] for row in rows})
+        logs = await connection.fetch(sql.SELECT_UNDERIVED_TERMS)
+        found = terms(filter(None, (located(self._decoder, row) for row in logs)))
+        if found:
+            await _copy(connection, "terms", sql.TERMS_COLUMNS, map(sql.terms_values, found))
 
     async def _pass_fence(self, connection: Connection) -> None:
         if self._fence is not None:
@@ -242,6 +256,7 @@ async def _delete_above(connection: Connection, ancestor: int) -> tuple[set[int]
     rows = await connection.fetch(sql.DELETE_LOGS_ABOVE, ancestor)
     await connection.execute(sql.DELETE_QUARANTINE_ABOVE, ancestor)
     await connection.execute(sql.DELETE_PAYMENTS_ABOVE, ancestor)
+    await connection.execute(sql.DELETE_TERMS_ABOVE, ancestor)
     await connection.execute(sql.DELETE_BLOCKS_ABOVE, ancestor)
     return _touched(rows)
 
@@ -251,6 +266,16 @@ def _touched(rows: Iterable[Record]) -> tuple[set[int], set[Address]]:
     requests = {row["request_id"] for row in rows if row["request_id"] is not None}
     workers = {row["worker"] for row in rows if row["worker"] is not None}
     return requests, workers
+
+
+def _held(
+    events: Iterable[LocatedEvent], touched: Collection[int], ancestor: int | None
+) -> Collection[int]:
+    """Of the touched requests, those whose payments may be held back now, or were so in blocks that
+    are gone."""
+    if ancestor is not None:
+        return touched
+    return {item.event.request_id for item in events if isinstance(item.event, DisputeEvent)}
 
 
 async def _without_forgotten(
@@ -278,6 +303,9 @@ async def _insert(connection: Connection, batch: Batch) -> None:
     paid = payments(batch.events)
     if paid:
         await _copy(connection, "payment", sql.PAYMENT_COLUMNS, map(sql.payment_values, paid))
+    asked = terms(batch.events)
+    if asked:
+        await _copy(connection, "terms", sql.TERMS_COLUMNS, map(sql.terms_values, asked))
 
 
 async def _copy(

@@ -21,6 +21,7 @@ _SELECT_BLOCKS_WITH_ROWS: Final = """
     SELECT DISTINCT block_number, timestamp_s FROM chain.log WHERE block_number BETWEEN $1 AND $2
     UNION ALL SELECT block_number, NULL FROM chain.quarantine WHERE block_number BETWEEN $1 AND $2
     UNION ALL SELECT block_number, NULL FROM chain.payment WHERE block_number BETWEEN $1 AND $2
+    UNION ALL SELECT block_number, NULL FROM chain.terms WHERE block_number BETWEEN $1 AND $2
 """
 _SELECT_HASHES: Final = "SELECT number, hash FROM chain.block WHERE number BETWEEN $1 AND $2"
 _SELECT_FORGOTTEN: Final = """

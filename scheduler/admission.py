@@ -1,8 +1,9 @@
 """Which requests take part in a round, and why the others do not.
 
 The checks run from "never, whatever happens" to "not at this gas price" and "not yet": unsupported,
-bad input, lost input, expired, model unknown, memory, attempts, deadline, gas, awaited input. The
-first that fails is recorded; so an input is fetched for what would be served, and nothing else.
+bad input, lost input, expired, model unknown, memory, attempts, answers that do not agree,
+deadline, gas, owners that a quorum lacks, awaited input. The first that fails is recorded; so an
+input is fetched for what would be served, and nothing else.
 
 Deadlines are chain time (`Moment.clock_s`); expired is what the block's own time has passed.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cells import MEMORY_TOO_LARGE, MODEL_UNKNOWN, Cells
-from scheduler.cover import EDGE, Cover, poster_share_wei
+from scheduler.cover import EDGE, Cover, joint_share_wei, poster_share_wei
 from scheduler.kinds import Floats, Ints
 from scheduler.model import Moment, PendingRequest, Reason
 from scheduler.pending import (
@@ -25,6 +26,8 @@ from scheduler.pending import (
     UNSUPPORTED,
     PendingTable,
 )
+from scheduler.quorum import Owners
+from scheduler.workers import WorkerTable
 
 REASONS: tuple[Reason, ...] = tuple(Reason)
 CODES: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
@@ -46,13 +49,16 @@ class Admission:
     budget_ms: Ints
     """How long the computation may take: until the deadline, less the time for inclusion."""
     p90_ms: Floats
-    """The best one of the registered workers that it may go to; infinite if there is none."""
+    """The best one of the registered workers that it may go to; infinite if there is none. Of a
+    quorum, that of the slowest owner whom it cannot do without."""
     owned_only: NDArray[np.bool_]
     """Whether only the operator's own workers make it worth its gas."""
     owned_in_time: NDArray[np.bool_]
     """Whether one of the operator's own workers could make it."""
     horizon: Ints
     """Index of its margin: of the own workers where the others are not worth it."""
+    own_signers: Ints
+    """Of a quorum, how many of its workers are the operator's own, whoever they are; else 0."""
 
     @property
     def admitted(self) -> Ints:
@@ -60,7 +66,9 @@ class Admission:
         return np.flatnonzero(self.reason == _ADMITTED)
 
 
-def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Admission:
+def admit(
+    table: PendingTable, cells: Cells, workers: WorkerTable, cover: Cover, moment: Moment
+) -> Admission:
     """All checks of all pending requests."""
     slots, rules = table.order(), moment.rules
     cell = table.cell[slots]
@@ -71,10 +79,21 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
     budget_ms = np.floor(left_s * 1000.0).astype(np.int64)
     p90_ms = _facts(cells.p90_ms, at, served)
     owned_p90_ms = _facts(cells.owned_p90_ms, at, served)
+    quorum, own_signers = table.quorum[slots], np.zeros(len(slots), np.int64)
+    is_short = np.zeros(len(slots), np.bool_)
+    joint: list[int] = np.flatnonzero((quorum > 1) & served).tolist()
+    owners = Owners(cells, workers) if joint else None
+    for row in joint:
+        asked: PendingRequest = table.request[slots[row]]
+        answering = owners.of(asked, int(cell[row]))  # type: ignore[union-attr]
+        is_short[row], own_signers[row] = answering.is_short, answering.own_signers
+        if not answering.is_short:
+            p90_ms[row] = answering.p90_ms
+        owned_p90_ms[row] = np.inf  # It cannot be left to the own workers alone.
 
     # The operator's own workers may be slower, and their results be posted later.
     horizon, own_horizon = cover.horizon(p90_ms), cover.horizon(owned_p90_ms)
-    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots])
+    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots], quorum)
     batchable = table.batchable[slots]
     fee_wei = table.fee_wei[slots]
     share = rules.poster_bps / 10_000.0
@@ -90,6 +109,11 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
         )
         pays_any[row] = poster_share_wei(request.fee_wei, rules) >= need_wei
         pays_own[row] = request.fee_wei >= own_need_wei
+    for row in joint:
+        asked = table.request[slots[row]]
+        earned_wei = joint_share_wei(asked.fee_wei, asked.quorum, int(own_signers[row]), rules)
+        gas, batched = cover.delivery_gas_of(asked), asked.batchable
+        pays_any[row] = earned_wei >= cover.need_wei(int(horizon[row]), gas, batchable=batched)
     owned_in_time = owned_p90_ms <= budget_ms
     owned_only = ~pays_any & pays_own & owned_in_time
 
@@ -97,8 +121,13 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
     closed = table.closed[slots]
     for fails, why in (
         (closed == INPUT_AWAITED, Reason.INPUT_AWAITED),
+        (is_short, Reason.QUORUM_SHORT),
         (~pays_any & ~owned_only, Reason.GAS_TOO_DEAR_NOW),
         (p90_ms > budget_ms, Reason.DEADLINE_INFEASIBLE),
+        (
+            (quorum > 1) & (table.answers[slots] >= quorum + rules.max_attempts),
+            Reason.NO_AGREEMENT,
+        ),
         (table.attempts[slots] >= rules.max_attempts, Reason.ATTEMPTS_EXHAUSTED),
         (cell == MEMORY_TOO_LARGE, Reason.MEMORY_TOO_LARGE),
         (cell == MODEL_UNKNOWN, Reason.MODEL_UNKNOWN),
@@ -117,6 +146,7 @@ def admit(table: PendingTable, cells: Cells, cover: Cover, moment: Moment) -> Ad
         owned_only,
         owned_in_time,
         np.where(~pays_any & owned_in_time, own_horizon, horizon),
+        own_signers,
     )
 
 

@@ -7,6 +7,7 @@ round has reserved, never a polled figure.
 
 A worker whose lease on the request failed is passed over while another one can still do it: one
 that is merely busy is waited for as long as the deadline allows, then a tried one is used again.
+Those that are excluded, since they or their owner have answered, are never used.
 
 Requests that no free seat is left for are never looked at one by one (see `scheduler.prospects`),
 nor are they put in order: a round sorts the first few hundred, then more only if seats are left.
@@ -180,7 +181,8 @@ class Assigner:
                 if at != NOBODY and capped and group.rank[at] in capped:
                     at = self._trusted(row, group, at, budget_ms)
             if at == NOBODY:
-                if row not in self._waiting:
+                # What those who are excluded could have done says nothing of others.
+                if row not in self._waiting and not (tried and self._request(row).excluded):
                     self._give_up(name, group, budget_ms)
                 continue
             rank = group.rank[at]
@@ -252,15 +254,14 @@ class Assigner:
         group = self._groups.of(name)
         if not self._tried[row]:
             return group.works(budget_ms, ())
-        failed = self._request(row).tried
-        tried = self._workers.ranks(failed)
+        failed, excluded, tried = self._passed_over(row)
         untried = group.works(budget_ms, tried)
-        if untried:
+        if untried or not failed:
             return untried
         if self._groups.worth_waiting(name, budget_ms, tried):
-            waiting[row] = len(failed)
+            waiting[row] = failed
             return {}
-        return group.works(budget_ms, ())
+        return group.works(budget_ms, excluded)
 
     def _is_plain(self) -> bool:
         return (
@@ -282,15 +283,20 @@ class Assigner:
             self._prospects.fill(rank)
 
     def _retry(self, row: int, name: int, group: Group, budget_ms: int, sampled: int) -> int:
-        failed = self._request(row).tried
-        tried = self._workers.ranks(failed)
+        failed, excluded, tried = self._passed_over(row)
         at = self._draw(row, group, budget_ms, tried, sampled)
-        if at != NOBODY:
+        if at != NOBODY or not failed:
             return at
         if self._groups.worth_waiting(name, budget_ms, tried):
-            self._waiting[row] = len(failed)
+            self._waiting[row] = failed
             return NOBODY
-        return self._draw(row, group, budget_ms, (), sampled)
+        return self._draw(row, group, budget_ms, excluded, sampled)
+
+    def _passed_over(self, row: int) -> tuple[int, frozenset[int], frozenset[int]]:
+        """How many failed on it; the ranks of those that are excluded, and of these and those."""
+        request = self._request(row)
+        excluded = self._workers.ranks(request.excluded)
+        return len(request.tried), excluded, excluded | self._workers.ranks(request.tried)
 
     def _draw(
         self, row: int, group: Group, budget_ms: int, tried: Collection[int], draws: int

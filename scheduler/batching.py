@@ -72,7 +72,7 @@ class _Posting:
 
     def post(self, reason: PostReason, why: str, results: Sequence[ReadyResult]) -> PostingDecision:
         packing = self.packing
-        groups = len({result.worker for result in results})
+        groups = len({result.signers for result in results})
         cost_wei, later_wei = packing.cost_wei(results), packing.later_wei(results)
         revenue_wei = sum(result.revenue_wei for result in results)
         calls = f", and the calls of contracts {eth(later_wei)}" if later_wei else ""
@@ -80,7 +80,7 @@ class _Posting:
         of_what = f", {eth(data_wei)} of it for its bytes" if data_wei else " of gas"
         return PostingDecision(
             reason,
-            f"{count(len(results), 'result')} of {count(groups, 'worker')}: {why}; the post earns "
+            f"{count(len(results), 'result')} of {_who(results, groups)}: {why}; the post earns "
             f"{eth(revenue_wei)} and costs {eth(cost_wei)}{of_what}{calls}.",
             tuple(results),
             packing.gas_of(results),
@@ -220,6 +220,10 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
             f"{eth(sum(r.revenue_wei for r in results))}, less than their post's gas.",
         )
     return posting.post(reason, why, chosen)
+
+
+def _who(results: Sequence[ReadyResult], groups: int) -> str:
+    return count(groups, "group" if any(result.others for result in results) else "worker")
 
 
 def _why_worth_it(worth: Worth) -> str:

@@ -3,7 +3,8 @@
     need = ceil(post_wei * margin / results) + ceil(delivery_gas * price_wei * margin)
 
 with delivery_gas what a delivery adds to the post, by the gas model that is fitted to receipts, and
-what it takes later: the call of a contract.
+what it takes later: the call of a contract. A quorum of n adds n - 1 signatures, each of which
+takes what a group takes, to a group that it may be alone in.
 
 A post of `expected_batch` results is shared among them; it names at most as many workers as there
 are, so at most that many groups. A result that must travel alone bears a whole post. The price is
@@ -46,6 +47,13 @@ def margins_ppm(rules: Rules) -> tuple[int, ...]:
     ) or (floor_ppm,)
 
 
+def joint_share_wei(fee_wei: int, quorum: int, own: int, rules: Rules) -> int:
+    """What a quorum's result earns this operator at least, in wei: the poster's share, and that of
+    `own` of the workers, who share the rest evenly."""
+    poster_wei = poster_share_wei(fee_wei, rules)
+    return poster_wei + (fee_wei - poster_wei) // quorum * own
+
+
 class Cover:
     """The needs of one round."""
 
@@ -71,12 +79,21 @@ class Cover:
         self._shared_float = np.array(self._shared_wei, np.float64)
 
     def delivery_gas_of(self, request: PendingRequest) -> int:
-        """What the request's delivery takes beyond a share of a post, exactly."""
-        return self.gas.of_delivery(request.delivery) + request.later_gas
+        """What the request's delivery and its quorum take beyond a share of a post, exactly."""
+        return (
+            self.gas.of_delivery(request.delivery)
+            + request.later_gas
+            + self.quorum_gas(request.quorum)
+        )
 
-    def delivery_gas(self, delivery: NDArray[np.uint8], later_gas: Floats) -> Floats:
+    def quorum_gas(self, quorum: int) -> int:
+        """What the signatures take that one result needs beside its first."""
+        return self.gas.per_group_gas * (quorum - 1)
+
+    def delivery_gas(self, delivery: NDArray[np.uint8], later_gas: Floats, quorum: Ints) -> Floats:
         """The same of columns, as floats."""
-        gas: Floats = self._delivery_gas[delivery] + later_gas
+        signatures = float(self.gas.per_group_gas) * (quorum - 1)
+        gas: Floats = self._delivery_gas[delivery] + later_gas + signatures
         return gas
 
     def horizon(self, p90_ms: Floats) -> Ints:

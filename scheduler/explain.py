@@ -139,6 +139,10 @@ _WORDS: dict[Reason, Callable[[Numbers], str]] = {
         f"It was tried {_count(of.attempts, 'time')} without a result; "
         f"the limit is {_number(of.max_attempts)}."
     ),
+    Reason.QUORUM_SHORT: lambda of: (
+        f"Too few owners have workers that could serve it and have not yet: {of.detail or '?'}."
+    ),
+    Reason.NO_AGREEMENT: lambda of: f"Its workers do not agree: {of.detail or '?'}.",
     Reason.INPUT_AWAITED: lambda of: "Its input is at a URI, from which it is being fetched.",
     Reason.INPUT_UNAVAILABLE: lambda of: (
         f"The input that its URI names cannot be had: {of.detail or '?'}."

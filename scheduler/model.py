@@ -65,6 +65,15 @@ class PendingRequest:
     attempts: int = 0
     tried: frozenset[WorkerId] = frozenset()
     """Workers whose lease on it failed or expired."""
+    quorum: int = 1
+    """How many workers of different owners must give the same answer."""
+    answers: int = 0
+    """How many have answered a request whose quorum is above 1."""
+    agreeing: int = 0
+    """How many of these, of different owners, gave the answer that most gave."""
+    excluded: frozenset[WorkerId] = frozenset()
+    """Workers that are not asked, whoever else is there: those that answered, and others of their
+    owners."""
     unsupported: str | None = None
     """Why this node cannot serve it at all (delivery, quorum, input kind), in words."""
     bad_input: str | None = None
@@ -128,6 +137,9 @@ class WorkerView:
     stake_wei: int = 0
     fees_in_hand_wei: int = 0
     """Fees of the requests that it computes now."""
+    owner: bytes = b""
+    """Who is paid for it, 20 bytes; empty where it is not registered. In a quorum the workers of
+    one owner count once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +277,8 @@ class Reason(StrEnum):
     TENANT_RATE = "tenant_rate"
     PROBATION_CAP = "probation_cap"
     BUDGET_SPENT = "budget_spent"
+    QUORUM_SHORT = "quorum_short"
+    """Too few owners have workers that could serve it."""
     INPUT_AWAITED = "input_awaited"
     POSTING_BEHIND = "posting_behind"
     # refused: never served by this node
@@ -274,6 +288,8 @@ class Reason(StrEnum):
     MEMORY_TOO_LARGE = "memory_too_large"
     UNSUPPORTED = "unsupported"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    NO_AGREEMENT = "no_agreement"
+    """As many workers have answered as are asked, and no quorum of them alike."""
     BAD_INPUT = "bad_input"
     """Found by a worker: no model could ever compute it."""
     INPUT_UNAVAILABLE = "input_unavailable"

@@ -29,11 +29,14 @@ def order_view(
     rows = admission.admitted
     slots, cell = admission.slots[rows], admission.cell[rows]
     owned_only, budget_ms = admission.owned_only[rows], admission.budget_ms[rows]
-    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots])
+    quorum = table.quorum[slots]
+    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots], quorum)
     batchable = table.batchable[slots]
     fee_wei, kinds = table.fee_wei[slots], table.kind[slots]
     submitted_at_s, p90_ms = table.submitted_at_s[slots], admission.p90_ms[rows]
-    share = np.where(owned_only, 1.0, moment.rules.poster_bps / 10_000.0)
+    to_poster = moment.rules.poster_bps / 10_000.0
+    of_workers = np.where(owned_only, 1.0, admission.own_signers[rows] / quorum)
+    share = to_poster + (1.0 - to_poster) * of_workers
     return OrderView(
         fee_wei=fee_wei,
         revenue_wei=fee_wei * share,

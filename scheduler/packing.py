@@ -11,6 +11,8 @@ from typing import NamedTuple
 from scheduler.model import NO_DATA_FEE, DataFee, DeliveryKind, GasModel, RequestKey, WorkerId
 from scheduler.posting_model import ReadyResult
 
+Signers = tuple[WorkerId, ...]
+
 
 class Sorted(NamedTuple):
     """The ready results: those that may be posted, and how many may not and why."""
@@ -25,7 +27,8 @@ class Sorted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What a transaction may hold, and what gas costs. A group is what one worker has in it."""
+    """What a transaction may hold, and what gas costs. A group is what one worker has in it, or
+    the same workers of a quorum; each of its signatures takes the gas of a group."""
 
     gas: GasModel
     price_wei: int
@@ -37,7 +40,7 @@ class Packing:
     def gas_of(self, results: Sequence[ReadyResult]) -> int:
         """Of a transaction that posts these."""
         return self.gas.of(
-            len({result.worker for result in results}),
+            signatures(results),
             len(results),
             stored=sum(r.delivery is DeliveryKind.STORED for r in results),
             callbacks=sum(r.delivery is DeliveryKind.CALLBACK for r in results),
@@ -49,15 +52,14 @@ class Packing:
 
     def data_wei(self, results: Sequence[ReadyResult]) -> int:
         """What of that is not for gas."""
-        groups = len({result.worker for result in results})
-        return self.data_fee.of(groups, len(results), self.gas_of(results))
+        return self.data_fee.of(signatures(results), len(results), self.gas_of(results))
 
     def later_wei(self, results: Iterable[ReadyResult]) -> int:
         """Of the calls of contracts that posting these leads to."""
         return sum(r.later_gas * self.price_wei + r.later_data_wei for r in results)
 
     def surplus_wei(self, result: ReadyResult) -> int:
-        """What a result earns beyond the gas that it adds to a batch with its worker in it."""
+        """What a result earns beyond the gas that it adds to a batch with its group in it."""
         own_gas = self.gas.of_result(result.delivery)
         data_wei = self.data_fee.per_result_wei + self.data_fee.per_gas_wei * own_gas
         return result.revenue_wei - own_gas * self.price_wei - data_wei - self.later_wei([result])
@@ -80,8 +82,8 @@ class Packing:
             if not r.batchable and self.pays([r]) and self.gas_of([r]) <= self.max_gas
         ]
         paying = [r for r in best.values() if r.batchable and self.surplus_wei(r) >= 0]
-        losing = self.losing_workers(paying)
-        together = [r for r in paying if r.worker not in losing]
+        losing = self.losing_groups(paying)
+        together = [r for r in paying if r.signers not in losing]
         return Sorted(
             together,
             alone,
@@ -89,15 +91,19 @@ class Packing:
             unprofitable=len(best) - len(together) - len(alone),
         )
 
-    def losing_workers(self, results: Iterable[ReadyResult]) -> set[WorkerId]:
-        """The workers whose results do not even pay for their own group in a batch."""
+    def losing_groups(self, results: Iterable[ReadyResult]) -> set[Signers]:
+        """Those whose results do not even pay for their own group in a batch."""
         data_fee, group_gas = self.data_fee, self.gas.per_group_gas
-        group_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
-        surplus_wei: dict[WorkerId, int] = {}
+        each_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
+        surplus_wei: dict[Signers, int] = {}
         for result in results:
-            so_far_wei = surplus_wei.get(result.worker, 0)
-            surplus_wei[result.worker] = so_far_wei + self.surplus_wei(result)
-        return {worker for worker, earned_wei in surplus_wei.items() if earned_wei < group_wei}
+            so_far_wei = surplus_wei.get(result.signers, 0)
+            surplus_wei[result.signers] = so_far_wei + self.surplus_wei(result)
+        return {
+            signers
+            for signers, earned_wei in surplus_wei.items()
+            if earned_wei < each_wei * len(signers)
+        }
 
     def fill(self, ordered: Sequence[ReadyResult]) -> list[ReadyResult]:
         """A batch within the caps whose every group pays for itself, first come first served.
@@ -117,9 +123,9 @@ class Packing:
                 place += 1
             if not batch.drop_losing():
                 break
-        # The first that is left out may be large, and one behind it fit beside its worker's others.
+        # The first that is left out may be large, and one behind it fit into a group that is there.
         for left in left_out:
-            if batch.has_group(ordered[left].worker):
+            if batch.has_group(ordered[left].signers):
                 batch.takes(left, ordered[left])
         return batch.results()
 
@@ -129,8 +135,13 @@ class Packing:
         return len(results) >= self.max_results or one_more > self.max_gas
 
 
+def signatures(results: Iterable[ReadyResult]) -> int:
+    """How many a transaction has that posts these."""
+    return sum(len(signers) for signers in {result.signers for result in results})
+
+
 class _Batch:
-    """A transaction as it is filled: results by their place in the order, by worker."""
+    """A transaction as it is filled: results by their place in the order, by group."""
 
     def __init__(self, packing: Packing) -> None:
         gas = packing.gas
@@ -138,10 +149,10 @@ class _Batch:
         self._gas = gas.of(0, 0)
         self._least_gas = min(gas.of_result(kind) for kind in DeliveryKind)
         self._group_wei = gas.per_group_gas * packing.price_wei
-        self._groups: dict[WorkerId, dict[int, ReadyResult]] = {}
-        self._surplus_wei: dict[WorkerId, int] = {}
-        self._losing: set[WorkerId] = set()
-        self._dropped: set[WorkerId] = set()
+        self._groups: dict[Signers, dict[int, ReadyResult]] = {}
+        self._surplus_wei: dict[Signers, int] = {}
+        self._losing: set[Signers] = set()
+        self._dropped: set[Signers] = set()
         self._count = 0
 
     def has_room(self) -> bool:
@@ -150,38 +161,39 @@ class _Batch:
         is_below = self._count < packing.max_results
         return is_below and self._gas + self._least_gas <= packing.max_gas
 
-    def has_group(self, worker: WorkerId) -> bool:
-        return worker in self._groups
+    def has_group(self, signers: Signers) -> bool:
+        return signers in self._groups
 
     def takes(self, place: int, result: ReadyResult) -> bool:
-        """Adds it if it fits; False = no room. One of a dropped worker is passed over."""
-        packing, worker = self._packing, result.worker
-        if worker in self._dropped:
+        """Adds it if it fits; False = no room. One of a dropped group is passed over."""
+        packing, signers = self._packing, result.signers
+        if signers in self._dropped:
             return True
         added = packing.gas.of_result(result.delivery)
-        if worker not in self._groups:
-            added += packing.gas.per_group_gas
+        if signers not in self._groups:
+            added += packing.gas.per_group_gas * len(signers)
         if self._count >= packing.max_results or self._gas + added > packing.max_gas:
             return False
         self._gas += added
         self._count += 1
-        self._groups.setdefault(worker, {})[place] = result
-        surplus_wei = self._surplus_wei.get(worker, 0) + packing.surplus_wei(result)
-        self._surplus_wei[worker] = surplus_wei
-        if surplus_wei < self._group_wei:
-            self._losing.add(worker)
+        self._groups.setdefault(signers, {})[place] = result
+        surplus_wei = self._surplus_wei.get(signers, 0) + packing.surplus_wei(result)
+        self._surplus_wei[signers] = surplus_wei
+        if surplus_wei < self._group_wei * len(signers):
+            self._losing.add(signers)
         else:
-            self._losing.discard(worker)
+            self._losing.discard(signers)
         return True
 
     def drop_losing(self) -> bool:
         """Drops the groups that do not pay for themselves, for good; whether there were any."""
         gas = self._packing.gas
         losing, self._losing = self._losing, set()
-        for worker in losing:
-            group = self._groups.pop(worker)
+        for signers in losing:
+            group = self._groups.pop(signers)
             self._count -= len(group)
-            self._gas -= gas.per_group_gas + sum(gas.of_result(r.delivery) for r in group.values())
+            self._gas -= gas.per_group_gas * len(signers)
+            self._gas -= sum(gas.of_result(r.delivery) for r in group.values())
         self._dropped |= losing
         return bool(losing)
 

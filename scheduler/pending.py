@@ -44,6 +44,8 @@ _COLUMNS: dict[str, DTypeLike] = {
     "cost_tokens": np.int64,
     "closed": np.uint8,
     "tried": np.bool_,
+    "quorum": np.int64,
+    "answers": np.int64,
     "live": np.bool_,
     "cell": np.int64,
     "told": np.uint8,
@@ -72,7 +74,9 @@ class PendingTable:
     """What its tenant's bucket still has to pay for it."""
     closed: NDArray[np.uint8]
     tried: NDArray[np.bool_]
-    """Whether a worker failed on it."""
+    """Whether a worker failed on it, or is not to be asked."""
+    quorum: NDArray[np.int64]
+    answers: NDArray[np.int64]
     live: NDArray[np.bool_]
     """Whether the slot is in use."""
     cell: NDArray[np.int64]
@@ -193,7 +197,9 @@ class PendingTable:
         self.batchable[slots] = [request.batchable for request in requests]
         self.cost_tokens[slots] = [_cost_tokens(request) for request in requests]
         self.closed[slots] = [_closed(request) for request in requests]
-        self.tried[slots] = [bool(request.tried) for request in requests]
+        self.tried[slots] = [bool(request.tried or request.excluded) for request in requests]
+        self.quorum[slots] = [request.quorum for request in requests]
+        self.answers[slots] = [request.answers for request in requests]
         self.live[slots] = True
         self.cell[slots] = NO_CELL
         objects: Any = np.empty(len(requests), np.object_)

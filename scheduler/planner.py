@@ -49,6 +49,7 @@ KEPT = (
     Reason.TENANT_RATE,
     Reason.PROBATION_CAP,
     Reason.BUDGET_SPENT,
+    Reason.QUORUM_SHORT,
     Reason.INPUT_AWAITED,
     Reason.POSTING_BEHIND,
 )
@@ -111,7 +112,7 @@ class Planner:
         table, workers, cells = self._table, self._workers, self._cells
         cells.settle(table, workers)
         cover = Cover(moment, len(workers))
-        admission = admit(table, cells, cover, moment)
+        admission = admit(table, cells, workers, cover, moment)
         view = order_view(table, cells, cover, admission, moment)
         limited = Limited(table, admission, cover, moment, view)
         arm = None
@@ -246,6 +247,7 @@ class Planner:
             "available_slots": of_cell(cells.available_slots, 0),
             "owned_only": lambda at: admission.owned_only[at],
             "horizon": lambda at: admission.horizon[at],
+            "own_signers": lambda at: admission.own_signers[at],
             "whole_fee": lambda at: (
                 admission.owned_only[at]
                 | admission.owned_in_time[at]

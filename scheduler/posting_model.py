@@ -34,6 +34,13 @@ class ReadyResult:
     """What posting it makes the operator spend in another transaction: the call of a contract."""
     later_data_wei: int = 0
     """What that transaction costs beside its gas."""
+    others: tuple[WorkerId, ...] = ()
+    """Who else of a quorum signed it."""
+
+    @property
+    def signers(self) -> tuple[WorkerId, ...]:
+        """Whose signatures its group needs: results of the same signers share one."""
+        return (self.worker, *self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.admission import CODES, REASONS
-from scheduler.cover import Cover, poster_share_wei
+from scheduler.cover import Cover, joint_share_wei, poster_share_wei
 from scheduler.decision import Decision
 from scheduler.model import Moment, Numbers, PendingRequest, Reason, WorkerId
 
@@ -28,6 +28,7 @@ _LIMITS = (
     Reason.POSTING_BEHIND,
 )
 _SERVED = (Reason.ASSIGNED, *_WAITING)
+_OF_QUORUM = (Reason.QUORUM_SHORT, Reason.NO_AGREEMENT)
 _PAID = (Reason.ASSIGNED, Reason.GAS_TOO_DEAR_NOW)
 
 USES: dict[str, tuple[Reason, ...]] = {
@@ -61,6 +62,7 @@ USES: dict[str, tuple[Reason, ...]] = {
         Reason.UNSUPPORTED,
         Reason.BAD_INPUT,
         Reason.INPUT_UNAVAILABLE,
+        *_OF_QUORUM,
     ),
 }
 """Which number plays a part in which reason."""
@@ -218,6 +220,9 @@ class DecisionRows(Sequence[Decision]):
                 return _sparse(values, known)
             listed: list[Any] = values.tolist()
             return listed
+        if name == "detail":
+            reasons = self.reasons[rows].tolist()
+            return list(map(_detail, reasons, self.requests[rows].tolist()))
         if name in _OF_REQUEST:
             return list(map(_OF_REQUEST[name], self.requests[rows].tolist()))
         if name in ("revenue_wei", "gas_need_wei", "margin_ppm", "horizon_blocks"):
@@ -259,9 +264,14 @@ class DecisionRows(Sequence[Decision]):
             }
             return [needs[each] for each in asked]
         whole: list[bool] = self._context.columns["whole_fee"](at).tolist()
+        signers: list[int] = self._context.columns["own_signers"](at).tolist()
         return [
-            one.fee_wei if own else poster_share_wei(one.fee_wei, rules)
-            for own, one in zip(whole, requests, strict=True)
+            one.fee_wei
+            if own
+            else joint_share_wei(one.fee_wei, one.quorum, signed, rules)
+            if signed
+            else poster_share_wei(one.fee_wei, rules)
+            for own, signed, one in zip(whole, signers, requests, strict=True)
         ]
 
 
@@ -275,7 +285,10 @@ def _sparse(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
     return listed
 
 
-def _detail(request: PendingRequest) -> str:
+def _detail(code: int, request: PendingRequest) -> str:
+    if REASONS[code] in _OF_QUORUM:
+        of = request
+        return f"a quorum of {of.quorum}; {of.answers} have answered, {of.agreeing} of them alike"
     said = (request.unsupported, request.bad_input, request.input_lost)
     return next((words for words in said if words is not None), "0x" + request.model.hex())
 
@@ -285,5 +298,4 @@ _OF_REQUEST: dict[str, Callable[[PendingRequest], Any]] = {
     "deadline_s": lambda one: one.deadline_s,
     "attempts": lambda one: one.attempts,
     "memory_mb": lambda one: one.memory_mb,
-    "detail": _detail,
 }

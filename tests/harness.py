@@ -73,11 +73,17 @@ class System:
         fee_wei: int = FEE_WEI,
         deadline_in_s: int = 600,
         max_tokens: int = 8,
+        quorum: int = 1,
     ) -> Submitted:
         head = await self.rpc.header("latest")
         assert head is not None
         params = RequestParams(
-            model_id(model), max_tokens, head.timestamp_s + deadline_in_s, 0, prompt.encode()
+            model_id(model),
+            max_tokens,
+            head.timestamp_s + deadline_in_s,
+            0,
+            prompt.encode(),
+            quorum=quorum,
         )
         return await submit(self.requester, self.deployment.contracts, params, fee_wei)
 
@@ -141,9 +147,11 @@ class System:
         *,
         program: tuple[str, ...] = ("-m", "inferd"),
         environment: dict[str, str] | None = None,
+        roles: str = "",
         **settings: Any,
     ) -> NodeProcess:
-        """Starts a daemon; `program` may be a launcher that breaks it on purpose."""
+        """Starts a daemon, or a process with some of its `roles`; `program` may be a launcher that
+        breaks it on purpose."""
         data_dir = self.folder / name
         data_dir.mkdir(exist_ok=True)
         (data_dir / "api.json").unlink(missing_ok=True)
@@ -152,7 +160,8 @@ class System:
         log = data_dir / "node.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, *program, "--config", str(config), "node"],
+                [sys.executable, *program, "--config", str(config), "node"]
+                + (["--roles", roles] if roles else []),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

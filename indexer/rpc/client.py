@@ -174,6 +174,7 @@ class Rpc:
         block: BlockRef | Hash32 | StateTag = "latest",
         sender: Address | None = None,
         gas: int | None = None,
+        value_wei: int = 0,
     ) -> bytes:
         """eth_call, pinned by hash (EIP-1898) to a block, with a gas limit or as much as the
         node allows. A revert is an RpcError with data."""
@@ -182,6 +183,8 @@ class Rpc:
             message["from"] = wire.to_hex(sender)
         if gas is not None:
             message["gas"] = hex(gas)
+        if value_wei:
+            message["value"] = hex(value_wei)
         block_hash = block.hash if isinstance(block, BlockRef) else block
         where = (
             {"blockHash": wire.to_hex(block_hash)} if isinstance(block_hash, bytes) else block_hash

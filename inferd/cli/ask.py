@@ -10,15 +10,16 @@ from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 import typer
+from eth_utils.address import to_checksum_address
 
 from indexer.errors import OperatorError, RpcUnreachable
-from indexer.types import Address, Wei
+from indexer.types import Wei
 from inferd.chain.amounts import Deadline, parse_duration_s, parse_fee_wei
 from inferd.chain.requester import Submitted, submit
 from inferd.cli.addresses import parse_address
 from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode, NotFound
 from inferd.cli.output import SCHEMA_VERSION, note, show, show_json
-from inferd.cli.private import sealed_prompt
+from inferd.cli.private import Reader, sealed_prompt
 from inferd.cli.result import Answer, fetch_answer, opened_answer, show_answer
 from inferd.cli.session import (
     DeployedChain,
@@ -30,6 +31,7 @@ from inferd.cli.session import (
 )
 from inferd.cli.waiting import wait_until_settled
 from inferd.inputs.source import input_of
+from inferd.node.api_models import StatusView
 from inferd.node.pool_models import PoolView
 from inferd.protocol.request import Delivery, InputKind, RequestParams, model_id
 from inferd.protocol.terms import MAX_QUORUM
@@ -70,9 +72,12 @@ class Question:
     delivery: Delivery
     uri: str
     """Where the prompt is, if it is not to be on chain."""
-    private: bool
-    operator: Address | None
-    """Who must vouch for the key that a private prompt is encrypted to; None = any poster."""
+    reader: Reader | None
+    """Who is to read a private prompt; None where it is for all."""
+
+    @property
+    def private(self) -> bool:
+        return self.reader is not None
 
 
 class DeliveryName(StrEnum):
@@ -132,6 +137,12 @@ def submit_command(
         str,
         typer.Option(metavar="ADDRESS", help="With --private: the poster that must vouch for it."),
     ] = "",
+    worker: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="With --private: the worker to encrypt to, not the node."
+        ),
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the answer, check it and print it.")
     ] = False,
@@ -160,11 +171,10 @@ def submit_command(
         max_tokens=max_tokens,
         memory_mb=memory_mb,
         batchable=batchable,
-        quorum=quorum,
+        quorum=_quorum(quorum, private=private),
         delivery=_delivery(delivery),
         uri=_uri(uri, private=private),
-        private=private,
-        operator=_operator(operator, private=private),
+        reader=_reader(private, operator, worker),
     )
     timeout_s = parse_duration_s(timeout)
     session = session_of(context)
@@ -239,7 +249,7 @@ async def _submit(
 async def _input(session: Session, chain: DeployedChain, question: Question) -> bytes:
     if question.uri:
         return input_of(question.prompt, question.uri)
-    if not question.private:
+    if question.reader is None:
         return question.prompt
     async with NodeClient(session.settings.node_url) as client:
         return await sealed_prompt(
@@ -248,16 +258,17 @@ async def _input(session: Session, chain: DeployedChain, question: Question) -> 
             session.settings.requester,
             question.prompt,
             model_id(question.model),
-            question.operator,
+            question.reader,
         )
 
 
 async def _refuse_unknown_model(session: Session, chain: DeployedChain, question: Question) -> None:
     model, pool = question.model, PoolView(workers=[])
+    reader = question.reader
     async with NodeClient(session.settings.node_url) as client:
         try:
             status = await client.status()
-            if not question.private:  # only workers inside the node have its keys
+            if reader is None or reader.worker is not None:
                 pool = await client.workers()
         except NotFound:
             pass  # It tells of no others.
@@ -267,21 +278,34 @@ async def _refuse_unknown_model(session: Session, chain: DeployedChain, question
     if status.chain_id != chain.contracts.chain_id:
         note(f"warning: the node at {client.shown} serves another chain, {status.chain_id}")
         return
-    served = {worker.model for worker in status.workers} | {
+    served = _served(status, pool, reader)
+    # A node knows the names of its own models, and the ids of others.
+    if not served & {model, "0x" + model_id(model).hex()}:
+        named = ", ".join(sorted(served)) or "none"
+        what = f"{'' if reader is None else 'private requests for '}the model {model!r}"
+        only = None if reader is None else reader.worker
+        at = f"of the node at {client.shown}"
+        raise ModelUnknown(
+            f"no worker {at} serves {what}"
+            if only is None
+            else f"worker {to_checksum_address(only)} {at} does not serve {what}",
+            help_text=f"choose of {named}, or submit with --anyway",
+        )
+
+
+def _served(status: StatusView, pool: PoolView, reader: Reader | None) -> set[str]:
+    """Names or ids of the models that a request for this reader may go to."""
+    only = None if reader is None or reader.worker is None else to_checksum_address(reader.worker)
+    served = {
         one.model
         for worker in pool.workers
         # One that is silent or rests for a while is waited for.
         if worker.in_pool or worker.heartbeat_age_s is not None
+        if only in {None, worker.address}
         for one in worker.models
     }
-    # A node knows the names of its own models, and the ids of others.
-    if not served & {model, "0x" + model_id(model).hex()}:
-        named = ", ".join(sorted(served)) or "none"
-        what = "private requests for the model" if question.private else "the model"
-        raise ModelUnknown(
-            f"no worker of the node at {client.shown} serves {what} {model!r}",
-            help_text=f"choose of {named}, or submit with --anyway",
-        )
+    # Only workers inside the node have its own key.
+    return served if only else served | {worker.model for worker in status.workers}
 
 
 def _uri(uri: str, *, private: bool) -> str:
@@ -298,14 +322,35 @@ def _uri(uri: str, *, private: bool) -> str:
     return uri
 
 
-def _operator(operator: str, *, private: bool) -> Address | None:
+def _reader(private: bool, operator: str, worker: str) -> Reader | None:
     """Who says whose key it is means a prompt that nobody else reads: none goes out in plain."""
-    if operator and not private:
+    for option, given in (("--operator", operator), ("--worker", worker)):
+        if given and not private:
+            raise BadPrompt(
+                f"{option} is for a prompt that is encrypted, and without --private all can read"
+                " it",
+                help_text=f"add --private, or leave out {option}; nothing was sent",
+            )
+    if operator and worker:
         raise BadPrompt(
-            "--operator is for a prompt that is encrypted, and without --private all can read it",
-            help_text="add --private, or leave out --operator; nothing was sent",
+            "--worker vouches for its own key, so no --operator has to",
+            help_text="leave out one of them; nothing was sent",
         )
-    return parse_address(operator) if operator else None
+    if not private:
+        return None
+    return Reader(
+        worker=parse_address(worker) if worker else None,
+        operator=parse_address(operator) if operator else None,
+    )
+
+
+def _quorum(quorum: int, *, private: bool) -> int:
+    if quorum > 1 and private:
+        raise BadPrompt(
+            "workers cannot agree on a private request: each encrypts its answer anew",
+            help_text="leave out --private or --quorum; nothing was sent",
+        )
+    return quorum
 
 
 def _delivery(name: DeliveryName) -> Delivery:

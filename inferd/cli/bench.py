@@ -15,6 +15,7 @@ from inferd.cli.bench_policies import policies_command
 from inferd.cli.bench_posting import posting_command
 from inferd.cli.bench_predictions import predictions_command
 from inferd.cli.bench_round import round_command
+from inferd.cli.bench_workers import workers_command
 from inferd.cli.output import SCHEMA_VERSION, note, show_json
 from inferd.cli.session import JsonOption, run_async
 
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     bench.command("posting")(posting_command)
     bench.command("round")(round_command)
     bench.command("dispatch")(dispatch_command)
+    bench.command("workers")(workers_command)
     bench.command("limits")(limits_command)
     bench.command("policies")(policies_command)
     app.add_typer(bench, name="bench")

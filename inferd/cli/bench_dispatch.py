@@ -37,4 +37,7 @@ def dispatch_command(
         f"{found.dispatch_us:.0f} us a job, {found.ratio:.1f} times the {found.reference_us:.0f} us"
         " of tasks that do nothing else"
     )
-    show(f"memory: {found.bytes_per_job:+.1f} bytes a job, at most {found.max_rss_mb:.0f} MB")
+    show(
+        f"memory: {found.bytes_per_job:+.1f} bytes and {found.objects_per_job:+.2f} objects a job,"
+        f" at most {found.max_rss_mb:.0f} MB"
+    )

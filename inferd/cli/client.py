@@ -25,6 +25,8 @@ from inferd.node.settings import without_credentials
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _TIMEOUT_S = 10.0
+_LOOK_AT_THE_RELEASE = "run the same release on both sides: every node of this one has them"
+_LOOK_AT_THE_ID = "look at the id; a request made just now may not be indexed yet"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -78,11 +80,18 @@ class NodeClient:
             self._session = None
 
     async def status(self) -> StatusView:
-        return await self._get("/v1/status", StatusView, missing="status")
+        return await self._get(
+            "/v1/status", StatusView, missing="status", look=_LOOK_AT_THE_RELEASE
+        )
 
     async def requests(self, limit: int) -> RequestPage:
         """The newest `limit` requests, newest first."""
-        return await self._get(f"/v1/requests?limit={limit}", RequestPage, missing="requests")
+        return await self._get(
+            f"/v1/requests?limit={limit}",
+            RequestPage,
+            missing="requests",
+            look=_LOOK_AT_THE_RELEASE,
+        )
 
     async def request(self, request_id: int) -> RequestView:
         """Raises NotFound too."""
@@ -119,36 +128,51 @@ class NodeClient:
         )
 
     async def workers(self) -> PoolView:
-        return await self._get("/v1/workers", PoolView, missing="workers")
+        return await self._get(
+            "/v1/workers", PoolView, missing="workers", look=_LOOK_AT_THE_RELEASE
+        )
 
     async def worker(self, address: str) -> PoolWorkerDetailView:
         """Raises NotFound too."""
         return await self._get(
-            f"/v1/workers/{address}", PoolWorkerDetailView, missing=f"worker {address}"
+            f"/v1/workers/{address}",
+            PoolWorkerDetailView,
+            missing=f"worker {address}",
+            look="`inferd workers` lists those it knows: its own, and all that are registered",
         )
 
     async def encryption_key(self) -> EncryptionKeyView:
-        return await self._get("/v1/encryption-key", EncryptionKeyView, missing="encryption key")
+        return await self._get(
+            "/v1/encryption-key",
+            EncryptionKeyView,
+            missing="encryption key",
+            look=_LOOK_AT_THE_RELEASE,
+        )
 
     async def output(self, request_id: int) -> bytes:
         """The result's bytes. Raises NotFound too."""
         path, missing = f"/v1/results/{request_id}/output", f"output of request {request_id}"
         return await self._body(path, missing=missing)
 
-    async def _get(self, path: str, model: type[M], *, missing: str) -> M:
-        body = await self._body(path, missing=missing)
+    async def _get(
+        self,
+        path: str,
+        model: type[M],
+        *,
+        missing: str,
+        look: str = _LOOK_AT_THE_ID,
+    ) -> M:
+        body = await self._body(path, missing=missing, look=look)
         try:
             return model.model_validate_json(body)
         except ValidationError as error:
             raise self._foreign(f"{error.error_count()} field(s) do not fit") from None
 
-    async def _body(self, path: str, *, missing: str) -> bytes:
+    async def _body(self, path: str, *, missing: str, look: str = _LOOK_AT_THE_ID) -> bytes:
+        """`missing` is what the node may not have; `look` says where to look then."""
         status, body = await self._fetch(path)
         if status == 404:
-            raise NotFound(
-                f"the node at {self.shown} has no {missing}",
-                help_text="look at the id; a request made just now may not be indexed yet",
-            )
+            raise NotFound(f"the node at {self.shown} has no {missing}", help_text=look)
         if status == 410:
             raise NotFound(
                 f"the node at {self.shown} has deleted the {missing}: it was settled long ago",

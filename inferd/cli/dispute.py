@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +12,13 @@ from eth_utils.address import to_checksum_address
 from inferd.chain.amounts import show_ether
 from inferd.chain.disputes import Case, close_dispute, open_dispute, read_case, release, rule
 from inferd.cli.accounts import AccountOption, send_as
+from inferd.cli.client import NodeClient, NodeUnreachable, NotAnInferdNode, NotFound
 from inferd.cli.moved import show_sent
 from inferd.cli.output import SCHEMA_VERSION, show, show_json
 from inferd.cli.session import (
     IdArgument,
     JsonOption,
+    Session,
     deployed_chain,
     run_async,
     session_of,
@@ -41,20 +44,35 @@ def show_command(
 ) -> None:
     """Show a payment that is held back, until when, and what became of it.
 
+    Where a node runs, also which of its records says that the result is wrong.
+
     Example: inferd dispute show 7
     """
     session = session_of(context)
 
-    async def work() -> Case:
+    async def work() -> tuple[Case, int | None]:
         async with deployed_chain(session) as chain:
-            return await read_case(chain.rpc, chain.contracts, request_id)
+            case = await read_case(chain.rpc, chain.contracts, request_id)
+        return case, await _disagreement(session, case)
 
-    case = run_async(work())
+    case, disagreement = run_async(work())
     if as_json:
-        show_json(_body(case))
+        show_json({**_body(case), "disagreement": disagreement})
         return
     for line in _lines(case):
         show(line)
+    if disagreement is not None:
+        show(f"record     {disagreement} says that it is wrong; `inferd workers evidence` has it")
+
+
+async def _disagreement(session: Session, case: Case) -> int | None:
+    """What the node that runs here has against the result, if one runs."""
+    with suppress(NodeUnreachable, NotAnInferdNode, NotFound):
+        async with NodeClient(session.settings.node_url) as client:
+            view = await client.request(case.held.request_id)
+            if view.commitment == "0x" + case.held.commitment.hex():
+                return view.disagreement
+    return None
 
 
 def open_command(

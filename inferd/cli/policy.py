@@ -203,7 +203,7 @@ async def _show(session: Session) -> tuple[list[Entry], _Fallbacks]:
 
 
 async def _report(session: Session, since_s: int) -> Report:
-    from inferd.node.session import own_accounts  # noqa: PLC0415 - it loads the whole daemon
+    from inferd.node.session_settings import own_accounts  # noqa: PLC0415 - it loads settlement
 
     async with deployed_chain(session) as chain, node_tables(session) as connection:
         entry = await in_force(connection)

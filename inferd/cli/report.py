@@ -39,8 +39,13 @@ DAY_COLUMNS = (
     "refund_gas_wei",
     "wasted_gas_wei",
     "profit_wei",
+    "releases",
+    "disputes",
+    "dispute_gas_wei",
+    "released_wei",
+    "bonds_wei",
 )
-"""Of `--csv`; stable."""
+"""Of `--csv`; stable: new ones come at the end."""
 LINE_COLUMNS = (
     "time",
     "tx_hash",
@@ -51,8 +56,10 @@ LINE_COLUMNS = (
     "worker_fee_wei",
     "gas_wei",
     "profit_wei",
+    "released_wei",
+    "bond_wei",
 )
-"""Of `--csv --requests`; stable."""
+"""Of `--csv --requests`; stable: new ones come at the end."""
 _TABLE = (
     ("results", "results"),
     ("refunds", "refunds"),
@@ -180,7 +187,7 @@ async def _asked(
     connection: Connection, session: Session, since: str, until: str | None
 ) -> tuple[Period, frozenset[Address]]:
     """Raises BadPeriod, NothingIndexed, BadKey."""
-    from inferd.node.session import own_accounts  # noqa: PLC0415 - it loads the whole daemon
+    from inferd.node.session_settings import own_accounts  # noqa: PLC0415 - it loads settlement
 
     now_s = await load_now_s(connection)
     chain_id: int | None = await connection.fetchval("SELECT chain_id FROM chain.source")
@@ -206,9 +213,20 @@ def table(view: ReportView) -> Iterator[str]:
     total = view.total
     if total.wasted_transactions:
         yield f"{total.wasted_transactions} of {total.transactions} transactions did nothing"
-    heads = ["account", "poster fees", "worker fees", "other credits", "withdrawn", "gas"]
+    if total.releases or total.disputes or int(total.released_wei) or int(total.bonds_wei):
+        yield (
+            f"disputes: {total.releases} payments released, {total.disputes} disputes opened;"
+            f" {_ether(total.released_wei)} came from held payments and bonds,"
+            f" {_ether(total.bonds_wei)} staked, {_ether(total.dispute_gas_wei)} of gas"
+        )
+    heads = ["account", "poster fees", "worker fees", "released", "other credits"]
+    heads += ["withdrawn", "gas", "held back"]
     yield ""
     yield from _aligned([heads, *(_account_row(account) for account in view.accounts)])
+
+
+def _ether(amount_wei: str) -> str:
+    return show_ether_rounded(int(amount_wei))
 
 
 def _row(figures: FiguresView | DayView) -> list[str]:
@@ -220,9 +238,11 @@ def _account_row(account: AccountView) -> list[str]:
     amounts = (
         account.poster_fees_wei,
         account.worker_fees_wei,
+        account.released_wei,
         account.other_credits_wei,
         account.withdrawn_wei,
         account.gas_wei,
+        account.held_wei,
     )
     return [account.account, *(show_ether_rounded(int(amount)) for amount in amounts)]
 
@@ -239,10 +259,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def _line(view: LineView) -> str:
     subject = "no request" if view.id is None else f"request {view.id}"
     amounts = view.poster_fee_wei, view.worker_fee_wei, view.gas_wei, view.profit_wei
-    poster, worker, gas, profit = (show_ether_rounded(int(amount)) for amount in amounts)
+    poster, worker, gas, profit = map(_ether, amounts)
+    held = f", released {_ether(view.released_wei)}" if int(view.released_wei) else ""
+    held += f", bond {_ether(view.bond_wei)}" if int(view.bond_wei) else ""
     return (
         f"{view.time}  {subject}, {view.kind} {view.outcome or 'not final'}:"
-        f" fees {poster} + {worker}, gas {gas}, profit {profit}  {view.tx_hash}"
+        f" fees {poster} + {worker}{held}, gas {gas}, profit {profit}  {view.tx_hash}"
     )
 
 

@@ -36,6 +36,8 @@ class Answer:
     media_type: str
     checked: CheckedResult
     commitment: Commitment
+    workers: tuple[str, ...] = ()
+    """Who signed it, as the node says; the chain names the first."""
     private: bool = False
     """Whether the output was encrypted, and is not the bytes of the digest any more."""
 
@@ -96,7 +98,8 @@ async def fetch_answer(client: NodeClient, chain: DeployedChain, request_id: int
         raise
     output = await fetch_output(client, view)
     checked = await check_result(chain.rpc, chain.contracts, request_id, output)
-    return Answer(output, view.media_type, checked, _commitment(view, client))
+    workers = tuple(to_checksum_address(worker) for worker in view.workers)
+    return Answer(output, view.media_type, checked, _commitment(view, client), workers)
 
 
 def _commitment(view: ResultView, client: NodeClient) -> Commitment:
@@ -136,13 +139,17 @@ def show_answer(answer: Answer, *, as_json: bool, raw: bool) -> None:
                 "digest_matches_chain": True,
                 "private": answer.private,
                 "worker": to_checksum_address(checked.worker),
+                "workers": list(answer.workers),
                 "tx_hash": "0x" + checked.tx_hash.hex(),
                 "block": checked.block_number,
             }
         )
         return
+    worker = to_checksum_address(checked.worker)
+    others = [one for one in answer.workers if one != worker]
+    beside = f" and, as the node says, {', '.join(others)}" if others else ""
     note(
         f"digest 0x{checked.digest.hex()} is on chain: block {checked.block_number},"
-        f" worker {to_checksum_address(checked.worker)}, transaction 0x{checked.tx_hash.hex()}"
+        f" worker {worker}{beside}, transaction 0x{checked.tx_hash.hex()}"
     )
     show_bytes(answer.output, raw=raw)

@@ -15,6 +15,7 @@ from inferd.node.api_models import (
     FundsView,
     IndexView,
     PosterView,
+    ProcessView,
     SettlementView,
     StatusView,
     WhyView,
@@ -75,6 +76,8 @@ def _status_lines(status: StatusView) -> Iterator[str]:
         yield f"problem    {problem.code}: {problem.sentence} {problem.next_action}"
     for warning in status.warnings:
         yield f"warning    {warning.code}: {warning.sentence} {warning.next_action}"
+    for process in status.processes:
+        yield from _process_lines(process)
     yield f"index      {_index_line(status.index)}"
     for endpoint in status.index.endpoints:
         yield f"endpoint   {_endpoint_line(endpoint)}"
@@ -93,6 +96,13 @@ def _status_lines(status: StatusView) -> Iterator[str]:
             yield f"poster     {_poster_line(poster)}"
             if poster.funds is not None:
                 yield f"funds      {_funds_line(poster.funds)}"
+
+
+def _process_lines(process: ProcessView) -> Iterator[str]:
+    ready = "ready" if process.ready else "not ready"
+    yield f"process    {process.holder} {', '.join(process.roles)}: {ready}"
+    for one in (*process.problems, *process.warnings):
+        yield f"           {one.code}: {one.sentence} {one.next_action}"
 
 
 def _index_line(index: IndexView) -> str:

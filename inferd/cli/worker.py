@@ -146,7 +146,7 @@ async def _register_one(
     return await register_worker(
         owner,
         account,
-        [worker.model],
+        worker.model_names,
         worker.slots,
         worker.memory_mb,
         stake_wei,
@@ -172,6 +172,7 @@ def _body(worker: WorkerSettings, outcome: Registration) -> dict[str, Any]:
         "signer": to_checksum_address(outcome.signer),
         "owner": to_checksum_address(outcome.owner),
         "model": worker.model,
+        "models": list(worker.model_names),
         "endpoint": worker.endpoint,
         "registered": outcome.registered,
         "updated": outcome.updated,

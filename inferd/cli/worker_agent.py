@@ -1,4 +1,4 @@
-"""`inferd worker`: serves a worker to operators over HTTP."""
+"""`inferd worker`: serves a worker to operators, over HTTP or through their broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from inferd.cli.output import SCHEMA_VERSION, show, show_json
 from inferd.cli.session import JsonOption, Session, run_async, session_of
 from inferd.cli.worker_settings import NoSuchWorker, chosen_workers
 from inferd.node.logs import configure_logs
+from inferd.node.pull_settings import broker_of
 from inferd.node.settings import Settings, load_settings
 from inferd.node.worker_settings import WorkerSettings
 from inferd.protocol.deployment import load_deployment
+from inferd.protocol.worker_api import PULL
 from inferd.signals import until_signalled
 
 if TYPE_CHECKING:
@@ -50,7 +52,12 @@ BackendOption = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="llamacpp, openai, wordllama, command or markov."),
 ]
-ModelOption = Annotated[str | None, typer.Option(metavar="NAME", help="The model's name on chain.")]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="The model's name on chain; repeatable for models of one server."
+    ),
+]
 BaseUrlOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Of the OpenAI-compatible server, up to /v1."),
@@ -110,11 +117,23 @@ def run_command(
         Path | None, typer.Option(metavar="PATH", help="To serve https; PEM.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PATH", help="Its key; PEM.")] = None,
+    pull_url_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Pull jobs from the broker with the URL in this file."),
+    ] = None,
+    pull_url_env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Or in this variable; never on a command line."),
+    ] = None,
+    pull_ca_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Who signs the broker's certificate; PEM.")
+    ] = None,
 ) -> None:
-    """Serve a worker to operators over HTTP until SIGTERM or Ctrl-C; or put workers on chain.
+    """Serve a worker to operators until SIGTERM or Ctrl-C; or put workers on chain.
 
-    What is not named comes from the settings: the worker with an `endpoint`,
-    and the section `agent`.
+    It listens for HTTP, or pulls its jobs from a broker of the operator's. What is
+    not named comes from the settings: the worker with an `endpoint`, and the
+    sections `agent` and `pull`.
 
     Example: inferd worker --operator 0x70997970C51812dc3A010C7d01b50e0d17dc79C8
     --backend openai --base-url http://127.0.0.1:8000/v1 --model llama
@@ -123,7 +142,7 @@ def run_command(
     given = {
         "name": name,
         "backend": backend,
-        "model": model,
+        "models": model or None,
         "base_url": base_url,
         "server_model": server_model,
         "gguf": gguf,
@@ -140,14 +159,19 @@ def run_command(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
     }
+    pull = {"url_file": pull_url_file, "url_env": pull_url_env, "ca_file": pull_ca_file}
     whole = {"deployment_file": deployment, "data_dir": data_dir}
     if context.invoked_subcommand is not None:
-        if any(value is not None for value in (*given.values(), *agent.values(), *whole.values())):
+        named = (*given.values(), *agent.values(), *pull.values(), *whole.values())
+        if any(value is not None for value in named):
             raise typer.BadParameter(
                 f"`inferd worker {context.invoked_subcommand}` takes its options after its name"
             )
         return
-    settings, worker = _chosen(session_of(context), _set(given), _set(agent), _set(whole))
+    if (pull_url_file or pull_url_env) and any(value is not None for value in (listen, tls_key)):
+        raise typer.BadParameter("a worker that pulls does not listen: leave out --listen and TLS")
+    sections = {"agent": _set(agent), "pull": _set(pull)}
+    settings, worker = _chosen(session_of(context), _set(given), sections, _set(whole))
     _run(settings, worker)
 
 
@@ -162,19 +186,19 @@ def check_command(
     slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a worker's model two questions: whether it answers, how fast, and the same again.
+    """Ask a worker's models two questions each: whether they answer, how fast, and the same again.
 
     `inferd worker` does it at each start. Needs neither chain nor key.
 
     Example: inferd worker check --backend openai --base-url http://127.0.0.1:8000/v1
     --model llama
     """
-    from inferd.workers.backends.check import check_backend  # noqa: PLC0415 - see run_command
-    from inferd.workers.backends.opening import opened  # noqa: PLC0415
+    from inferd.workers.backends.check import check_in  # noqa: PLC0415 - see run_command
+    from inferd.workers.backends.opening import stocked  # noqa: PLC0415
 
     given = {
         "backend": backend,
-        "model": model,
+        "models": model or None,
         "base_url": base_url,
         "server_model": server_model,
         "gguf": gguf,
@@ -188,16 +212,19 @@ def check_command(
     settings = load_settings(session.config, workers=[merged])
     (worker,) = settings.workers
 
-    async def work() -> BackendReport:
-        async with opened(worker, cache_dir=settings.cache_dir) as ready:
-            return await check_backend(ready)
+    async def work() -> list[BackendReport]:
+        opening = stocked(worker.choices, memory_mb=worker.memory_mb, cache_dir=settings.cache_dir)
+        async with opening as stock:
+            return [await check_in(stock.memory, backend) for backend in stock.backends]
 
-    report = run_async(work())
+    reports = run_async(work())
     if as_json:
-        show_json({"schema_version": SCHEMA_VERSION, **report.as_json()})
+        models = [report.as_json() for report in reports]
+        show_json({"schema_version": SCHEMA_VERSION, **models[0], "models": models})
         return
-    for line in report.lines():
-        show(line)
+    for report in reports:
+        for line in report.lines():
+            show(line)
 
 
 def _run(settings: Settings, worker: WorkerSettings) -> None:
@@ -205,6 +232,7 @@ def _run(settings: Settings, worker: WorkerSettings) -> None:
     from inferd.workers.service.running import run_agent  # noqa: PLC0415
 
     configure_logs(settings.log_level, settings.log_format)
+    broker = broker_of(settings.pull) if worker.endpoint == PULL else None
     deployment = load_deployment(settings.deployment_file)
     contracts = deployment.contracts
     account = open_account(worker.key, contracts.chain_id, use=f"worker {worker.name}")
@@ -217,13 +245,14 @@ def _run(settings: Settings, worker: WorkerSettings) -> None:
             asyncio.create_task(
                 run_agent(
                     post,
-                    worker,
+                    worker.choices,
                     settings.agent,
                     deployment,
                     settings.rpc_urls,
                     endpoint=worker.endpoint,
                     data_dir=settings.data_dir,
                     cache_dir=settings.cache_dir,
+                    broker=broker,
                 )
             )
         )
@@ -232,7 +261,10 @@ def _run(settings: Settings, worker: WorkerSettings) -> None:
 
 
 def _chosen(
-    session: Session, given: dict[str, Any], agent: dict[str, Any], whole: dict[str, Any]
+    session: Session,
+    given: dict[str, Any],
+    sections: dict[str, dict[str, Any]],
+    whole: dict[str, Any],
 ) -> tuple[Settings, WorkerSettings]:
     """The settings in force, and the worker of them, both with what the command line names.
 
@@ -247,8 +279,10 @@ def _chosen(
             help_text="set `endpoint` in its section to where operators reach this agent",
         )
     merged = _merged(section, given)
+    if sections["pull"]:
+        merged["endpoint"] = PULL
     _refuse_lacking(settings, merged)
-    settings = load_settings(session.config, workers=[merged], agent=agent, **whole)
+    settings = load_settings(session.config, workers=[merged], **sections, **whole)
     return settings, settings.workers[0]
 
 
@@ -289,9 +323,12 @@ def _merged(section: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     }
     if key:
         merged["key"] = key
-    for name in ("backend", "model", "slots", "memory_mb"):
+    for name in ("backend", "slots", "memory_mb"):
         if name in given:
             merged[name] = given[name]
+    models = given.get("models", [])
+    if models:
+        merged["model"] = models[0]
     if given.get("backend", section.get("backend")) != section.get("backend"):
         for other in _BACKEND_SECTIONS:
             merged.pop(other, None)
@@ -300,6 +337,17 @@ def _merged(section: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         merged["openai"] = {**merged.get("openai", {}), **_set(server)}
     if "gguf" in given:
         merged["llamacpp"] = {**merged.get("llamacpp", {}), "file": given["gguf"]}
+    if len(models) > 1:
+        if merged.get("backend") != "openai" or "server_model" in given:
+            raise typer.BadParameter(
+                "several --model are those of one server, by the names that it has: --backend"
+                " openai without --server-model; others go into [[workers.models]]"
+            )
+        server = {name: of for name, of in merged.get("openai", {}).items() if name != "model"}
+        merged["openai"] = server
+        merged["models"] = [
+            {"backend": "openai", "model": name, "openai": server} for name in models[1:]
+        ]
     return merged
 
 

@@ -38,7 +38,9 @@ def update_command(
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where it listens; empty = in the operator's process."),
+        typer.Option(
+            metavar="URL", help="Where it listens, or pull: ; empty = in the operator's process."
+        ),
     ] = None,
     slots: Annotated[
         int | None,

@@ -14,12 +14,14 @@ from rich.text import Text
 
 from indexer.types import Wei
 from inferd.chain.amounts import show_ether
+from inferd.cli import evidence
 from inferd.cli.addresses import parse_address
 from inferd.cli.client import NodeClient
 from inferd.cli.output import SCHEMA_VERSION, escape, note, show, show_json
 from inferd.cli.session import JsonOption, run_async, session_of
 from inferd.cli.tables import node_tables
 from inferd.node.pool_models import (
+    DisagreementBriefView,
     ModelReputationView,
     PoolView,
     PoolWorkerDetailView,
@@ -42,6 +44,7 @@ def register(app: typer.Typer) -> None:
     workers.command("show")(show_command)
     workers.command("suspend")(suspend_command)
     workers.command("resume")(resume_command)
+    evidence.register(workers)
     app.add_typer(workers, name="workers")
 
 
@@ -191,10 +194,23 @@ def _told(one: PoolWorkerDetailView) -> list[str]:
         lines.append(f"said that it is busy: asked again in {one.rests_s:.0f} s")
     for model in one.models:
         lines += _of_model(model)
+    for check in one.checks:
+        lines.append(
+            f"checked {check.model} ({check.kind}): {check.passed} passed, {check.failed} failed,"
+            f" {check.undecided} undecided, {check.not_done} not done"
+        )
+    if one.disagreements:
+        lines.append("answers that contradict others (`inferd workers evidence`):")
+    lines += [f"  {line}" for each in one.disagreements for line in _of_disagreement(each)]
     if one.failures:
         lines.append("last failures:")
     lines += [f"  {each.at} request {each.id}: {each.failure}" for each in one.failures]
     return lines
+
+
+def _of_disagreement(one: DisagreementBriefView) -> list[str]:
+    state = "" if one.decided else ", undecided"
+    return [f"{one.id} {one.at} {one.kind}{state}, request {one.request_id}: {one.reason}"]
 
 
 def _of_heartbeat(one: PoolWorkerDetailView) -> list[str]:
@@ -206,6 +222,7 @@ def _of_heartbeat(one: PoolWorkerDetailView) -> list[str]:
             f"heartbeat {one.heartbeat_age_s:.0f} s ago: {one.running} running, {one.queued}"
             f" queued, {one.free_memory_mb} MB free, release {one.version}"
         )
+    lines += [f"private inputs to key {each.key}" for each in one.encryption_keys]
     if one.trouble is not None:
         lines.append(f"last question for a heartbeat: {one.trouble}")
     if one.skew_ms is not None:

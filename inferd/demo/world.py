@@ -179,7 +179,7 @@ async def _register(
         done = await register_worker(
             Sender(rpc, owner, chain_id),
             signer,
-            [worker.model],
+            worker.model_names,
             worker.slots,
             worker.memory_mb,
             None,

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -14,8 +15,11 @@ import structlog
 from indexer.database import Fence, Pool
 from inferd.inputs import rows, tries
 from inferd.inputs.fetch import Fetcher
+from inferd.inputs.room import Room
 from inferd.inputs.source import InputError, NeverHad
 from inferd.inputs.tries import Wanted
+
+_LOOKS_FOR_ROOM_EVERY_S = 5.0
 
 log = structlog.get_logger("inputs")
 
@@ -29,6 +33,10 @@ class KeeperLimits:
     max_tries: int
     inclusion_s: float
     """So long before its deadline a request has no use for its input any more."""
+    max_bytes: int
+    """Of one."""
+    total_bytes: int
+    """Of all that are kept, with those that are being fetched counted as the largest."""
 
 
 class Bell(Protocol):
@@ -65,12 +73,17 @@ class Keeper:
         self._on_try = on_try
         self._on_change = on_change
         self._running: dict[bytes, Wanted] = {}
+        self.room = Room(limits.total_bytes, limits.max_bytes)
+        self._looks_for_room_at_s = 0.0
+        self.waiting_for_room = 0
+        """Contents that are not fetched for want of room."""
 
     async def begin_again(self) -> None:
         """At a session's start, before its first round: what was given up is tried again."""
         async with self._pool.acquire() as connection, connection.transaction():
             await self._fence(connection)
             await rows.begin_again(connection)
+            self.room.measured(await rows.held_bytes(connection), added_before=0)
 
     async def run(self) -> None:
         """Until cancelled. Errors of the database and of the fence propagate."""
@@ -83,10 +96,20 @@ class Keeper:
                     seen = dict(self._running)
                     wanted = await self._look()
                     now_s = time.time()
-                    for one in self._due(wanted, seen | self._running, now_s):
+                    running = seen | self._running
+                    due = self._due(wanted, running, now_s)
+                    begun = await self._with_room(due, now_s)
+                    self.waiting_for_room = len(
+                        {one.key for one in wanted if one.told_of_room}.union(
+                            one.key for one in due
+                        ).difference(running, (one.key for one in begun))
+                    )
+                    for one in begun:
                         self._running[one.key] = one
                         tasks.create_task(self._serve(one))
                     again_at_s = tries.wake_at_s(wanted, now_s)
+                    if self.waiting_for_room and self._looks_for_room_at_s > now_s:
+                        again_at_s = min(again_at_s or inf, self._looks_for_room_at_s)
         finally:
             await self._fetcher.close()
 
@@ -112,6 +135,30 @@ class Keeper:
             per_host=self._limits.per_host,
         )
 
+    async def _with_room(self, due: Sequence[Wanted], now_s: float) -> Sequence[Wanted]:
+        """Those of them that there is room for. The others wait, and are told so."""
+        room = self.room.for_more(len(self._running))
+        if room < len(due) and now_s >= self._looks_for_room_at_s:
+            await self._make_room(len(due) - room)
+            self._looks_for_room_at_s = now_s + _LOOKS_FOR_ROOM_EVERY_S
+            room = self.room.for_more(len(self._running))
+        waiting = due[room:]
+        untold = [one for one in waiting if not one.told_of_room]
+        if untold:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await self._fence(connection)
+                await rows.tell_of_room(connection, untold, self._looks_for_room_at_s)
+            log.warning("no_room_for_inputs", inputs=len(untold), held_bytes=self.room.held_bytes)
+        return due[:room]
+
+    async def _make_room(self, fetches: int) -> None:
+        before = self.room.added_bytes
+        async with self._pool.acquire() as connection, connection.transaction():
+            await self._fence(connection)
+            await rows.make_room(connection, fetches * self.room.each_bytes)
+            held = await rows.held_bytes(connection)
+        self.room.measured(held, added_before=before)
+
     async def _serve(self, wanted: Wanted) -> None:
         try:
             outcome = await self._try(wanted)
@@ -131,6 +178,7 @@ class Keeper:
         async with self._pool.acquire() as connection, connection.transaction():
             await self._fence(connection)
             await rows.write_content(connection, wanted, content)
+        self.room.add(len(content))
         told.info("input_here", bytes=len(content), tries=wanted.tries + 1)
         return "here"
 

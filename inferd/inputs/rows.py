@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 from indexer.database import Connection, plain_text
 from inferd.inputs.tries import Wanted
 from scheduler.model import Reason
 
+NO_ROOM = "this node keeps as much content as `inputs.total_mb` allows"
+"""The trouble of what is not fetched for want of room."""
+
+_DELETED_AT_ONCE = 64
+
 # A request waits for its input where the newest decision says so: what would not be served
 # whatever its input is, or is not worth its gas, makes this node fetch nothing.
 _SELECT_WAITING = f"""
-    SELECT r.id, r.input, r.deadline_s, i.state, i.tries, i.newest_request,
+    SELECT r.id, r.input, r.deadline_s, i.state, i.tries, i.newest_request, i.trouble,
            extract(epoch FROM i.next_try_at)::double precision AS next_try_s
     FROM chain.request r
     CROSS JOIN LATERAL (SELECT d.reason FROM node.decision d
@@ -44,6 +50,7 @@ async def load_wanted(connection: Connection) -> tuple[list[Wanted], list[int]]:
             # What was given up is begun anew by a later request.
             tries=0 if lost else row["tries"] or 0,
             next_try_s=0.0 if lost else row["next_try_s"] or 0.0,
+            told_of_room=row["trouble"] == NO_ROOM,
         )
     return list(found.values()), overlooked
 
@@ -95,6 +102,59 @@ async def write_failure(
         next_try_s,
         wanted.newest_request,
     )
+
+
+async def tell_of_room(
+    connection: Connection, waiting: Sequence[Wanted], next_look_s: float
+) -> None:
+    """That these wait for room: no try of theirs is counted. `next_look_s` is seconds since the
+    epoch."""
+    await connection.execute(
+        """
+        INSERT INTO node.input (key, state, tries, trouble, next_try_at, newest_request)
+        SELECT key, 'trying', tries, $4, to_timestamp($5), newest_request
+        FROM unnest($1::bytea[], $2::int[], $3::bigint[]) AS one (key, tries, newest_request)
+        ON CONFLICT (key) DO UPDATE SET state = excluded.state, content = NULL,
+            tries = excluded.tries, trouble = excluded.trouble,
+            next_try_at = excluded.next_try_at, newest_request = excluded.newest_request,
+            changed_at = now()
+        """,
+        [one.key for one in waiting],
+        [one.tries for one in waiting],
+        [one.newest_request for one in waiting],
+        NO_ROOM,
+        next_look_s,
+    )
+
+
+async def held_bytes(connection: Connection) -> int:
+    """How much content is kept."""
+    return int(
+        await connection.fetchval("SELECT coalesce(sum(octet_length(content)), 0) FROM node.input")
+    )
+
+
+async def make_room(connection: Connection, size_bytes: int) -> int:
+    """Deletes content that no pending request names, that of the longest ago first, until so many
+    bytes are free or there is none; gives how many bytes it deleted."""
+    freed = 0
+    while freed < size_bytes:
+        rows = await connection.fetch(
+            """
+            DELETE FROM node.input WHERE key IN (
+                SELECT i.key FROM node.input i
+                WHERE i.state = 'here' AND NOT EXISTS (
+                    SELECT FROM chain.request r WHERE sha256(r.input) = i.key
+                    AND r.input_kind = 1 AND r.status = 'pending')
+                ORDER BY i.changed_at LIMIT $1)
+            RETURNING octet_length(content) AS size_bytes
+            """,
+            _DELETED_AT_ONCE,
+        )
+        if not rows:
+            break
+        freed += sum(row["size_bytes"] for row in rows)
+    return freed
 
 
 async def forget(connection: Connection, older_than_s: float) -> int:

@@ -30,6 +30,8 @@ class Wanted:
     """How often it was tried for them."""
     next_try_s: float = 0.0
     """Seconds since the epoch; 0 = at once."""
+    told_of_room: bool = False
+    """Whether its requests are told that it waits for room."""
 
     @property
     def host(self) -> str:

@@ -351,6 +351,8 @@ def _translated(error: Exception) -> ExchangeError:
         return TooSlow("no connection in time")
     if isinstance(error, aiohttp.InvalidURL):
         return Forbidden("the URL cannot be read")
-    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError | ValueError):
+    if isinstance(error, aiohttp.ClientPayloadError):  # nothing is decoded that could be wrong
+        return Unreachable("the connection broke within the answer")
+    if isinstance(error, aiohttp.ClientResponseError | ValueError):
         return Malformed(f"what it answers is no HTTP ({type(error).__name__})")
     return Unreachable(words_of(error))

@@ -8,7 +8,8 @@ from typing import Any
 
 from indexer.database import Connection
 from indexer.types import Address
-from inferd.node.account_rows import CANONICAL, COST
+from inferd.node.account_holds import RELEASED, load_released_by
+from inferd.node.account_rows import BOND, CANONICAL, COST
 from inferd.node.accounts import Line, Period, attribute, fee_shares, split
 from inferd.settlement.delivery_gas import claim_gas
 
@@ -28,6 +29,9 @@ _TRANSACTIONS = f"""
           ON p.block_hash = l.block_hash AND p.log_index = l.log_index
         WHERE l.kind IN ('WorkerPaid', 'PosterPaid') AND l.timestamp_s >= $1
           AND l.timestamp_s < $2 AND p.account = ANY($3::bytea[])
+        UNION ALL
+        SELECT tx_hash, timestamp_s, block_number FROM ({RELEASED}) released
+        WHERE timestamp_s >= $1 AND timestamp_s < $2 AND topics[3] = ANY($4::bytea[])
     ) each_one
     GROUP BY tx_hash ORDER BY at_s, block_number, tx_hash
 """  # noqa: S608 - constants
@@ -43,11 +47,14 @@ _TRANSACTIONS_OF = f"""
         FROM chain.request r JOIN chain.log l
           ON l.request_id = r.id AND l.block_number = r.settled_block
         WHERE r.id = $1 AND r.settled_tx_hash IS NOT NULL
+        UNION ALL
+        SELECT closed_tx_hash, closed_at_s, closed_block FROM chain.hold
+        WHERE request_id = $1 AND closed_tx_hash IS NOT NULL
     ) each_one
     GROUP BY tx_hash ORDER BY at_s, block_number, tx_hash
 """  # noqa: S608 - constants
 _COSTS = f"""
-    SELECT a.hash AS tx_hash, t.kind, {COST} AS gas_wei, a.intent_id
+    SELECT a.hash AS tx_hash, t.kind, {COST} AS gas_wei, {BOND} AS bond_wei, a.intent_id
     FROM node.tx_attempt a JOIN node.tx_intent t ON t.id = a.intent_id
     WHERE a.hash = ANY($1::bytea[]) AND {CANONICAL}
 """  # noqa: S608 - constants
@@ -63,8 +70,14 @@ _PAID = """
     SELECT tx_hash, role, account, worker, amount_wei FROM chain.payment
     WHERE block_number = ANY($1::bigint[]) AND tx_hash = ANY($2::bytea[])
 """
+# Who of a quorum signed beside the worker that the event names is known of the node's own posts.
 _SETTLED = """
-    SELECT settled_tx_hash AS tx_hash, id, worker, fee_wei FROM chain.request
+    SELECT settled_tx_hash AS tx_hash, id, worker, fee_wei, quorum,
+           CASE WHEN quorum > 1 THEN (
+               SELECT i.others FROM node.tx_item i
+               WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.worker = r.worker
+                 AND i.outcome = 'settled' LIMIT 1) END AS others
+    FROM chain.request r
     WHERE settled_tx_hash = ANY($1::bytea[]) AND status = 'fulfilled' ORDER BY id
 """
 
@@ -75,7 +88,13 @@ async def load_lines(
     """A line for each request in each transaction of the period, oldest first. Their sums are those
     of the report, without what was forgotten."""
     own = frozenset(accounts)
-    found = await connection.fetch(_TRANSACTIONS, period.begin_s, period.end_s, sorted(own))
+    found = await connection.fetch(
+        _TRANSACTIONS,
+        period.begin_s,
+        period.end_s,
+        sorted(own),
+        [bytes(12) + account for account in sorted(own)],
+    )
     for start in range(0, len(found), _AT_ONCE):
         for line in await _lines(connection, found[start : start + _AT_ONCE], own):
             yield line
@@ -110,6 +129,7 @@ async def _lines(
     }
     paid = _grouped(await connection.fetch(_PAID, blocks, hashes), "tx_hash")
     settled = _grouped(await connection.fetch(_SETTLED, hashes), "tx_hash")
+    released = await load_released_by(connection, blocks, hashes, own)
     lines = []
     for row in transactions:
         cost = costs.get(row["tx_hash"])
@@ -129,6 +149,7 @@ async def _lines(
             paid.get(row["tx_hash"], ()),
             settled.get(row["tx_hash"], ()),
             own,
+            released.get(row["tx_hash"], ({}, 0)),
         )
     return lines
 
@@ -141,27 +162,41 @@ def lines_of_transaction(
     paid: Sequence[Mapping[str, Any]],
     settled: Sequence[Mapping[str, Any]],
     own: frozenset[Address],
+    released: tuple[Mapping[int, int], int] = ({}, 0),
 ) -> list[Line]:
     """The parts of a transaction that requests have, and one more of what belongs to none. Pure.
 
     Gas is shared evenly, save for deliveries: there each weighs what its call takes at most.
-    `cost`, `paid` and `settled` are rows of the tables.
+    `cost`, `paid` and `settled` are rows of the tables, `released` is what came from the contract
+    that holds payments back, by request, and for none of them.
     """
     gas, spare_gas_wei = _gas_shares(cost, items)
     poster, worker, spare_poster_wei, spare_worker_wei = _fee_shares(paid, settled, own)
     outcomes = {request_id: outcome for request_id, outcome, _ in items}
     kind = cost["kind"] if cost else "foreign"
+    released_wei, spare_released_wei = released
+    bond_wei = int(cost["bond_wei"]) if cost else 0
+    bonds = dict.fromkeys(outcomes, bond_wei) if len(outcomes) == 1 else {}
     lines = []
-    for request_id in sorted(outcomes.keys() | poster.keys() | worker.keys()):
+    for request_id in sorted({*outcomes, *poster, *worker, *released_wei}):
         part = (
             poster.get(request_id, 0),
             worker.get(request_id, 0),
             gas.get(request_id, 0),
+            released_wei.get(request_id, 0),
+            bonds.get(request_id, 0),
         )
         if request_id in outcomes or any(part):
-            outcome = outcomes.get(request_id, "settled")
+            otherwise = "released" if request_id in released_wei else "settled"
+            outcome = outcomes.get(request_id, otherwise)
             lines.append(Line(at_s, tx_hash, request_id, kind, outcome, *part))
-    spare = spare_poster_wei, spare_worker_wei, spare_gas_wei
+    spare = (
+        spare_poster_wei,
+        spare_worker_wei,
+        spare_gas_wei,
+        spare_released_wei,
+        0 if bonds else bond_wei,
+    )
     if any(spare):
         lines.append(Line(at_s, tx_hash, None, kind, "", *spare))
     return lines
@@ -204,14 +239,27 @@ def _fee_shares(
     for one in paid:
         if one["role"] == "worker" and one["account"] in own:
             by_worker[one["worker"]] += int(one["amount_wei"])
-    worker: dict[int, int] = {}
+    worker: defaultdict[int, int] = defaultdict(int)
     spare_worker_wei = 0
     for address, amount_wei in by_worker.items():
-        theirs = [one["id"] for one in settled if one["worker"] == address]
-        shares, rest_wei = attribute(amount_wei, [due[one][1] for one in theirs])
-        worker.update(zip(theirs, shares, strict=True))
+        theirs = {
+            one["id"]: _worker_share(due[one["id"]][1], one, address)
+            for one in settled
+            if address in (one["worker"], *(one["others"] or ()))
+        }
+        shares, rest_wei = attribute(amount_wei, list(theirs.values()))
+        for request_id, share_wei in zip(theirs, shares, strict=True):
+            worker[request_id] += share_wei
         spare_worker_wei += rest_wei
     return poster, worker, spare_poster_wei, spare_worker_wei
+
+
+def _worker_share(fees_wei: int, settled: Mapping[str, Any], worker: bytes) -> int:
+    """Of the workers' part of a fee: all of it, or of a quorum an equal share, and what does not
+    divide to the worker that the event names."""
+    quorum: int = settled["quorum"]
+    share_wei, rest_wei = divmod(fees_wei, quorum)
+    return share_wei + rest_wei if worker == settled["worker"] else share_wei
 
 
 def _grouped(rows: Sequence[Any], column: str) -> dict[Any, list[Any]]:

@@ -8,26 +8,40 @@ from typing import Any
 
 from indexer.database import Connection
 from indexer.types import DAY_S, HOUR_S, Address
+from inferd.node.account_holds import load_held, load_released
 from inferd.node.accounts import AccountFlow, Day, Figures, Period, Report, date_of
 from inferd.settlement.receipts import (
     CALLBACK_FAILED_OUTCOME,
     DELIVERED,
+    LAPSED,
+    OPENED,
     REFUNDED_OUTCOME,
+    RELEASED,
     SETTLED,
 )
 
-DONE = (SETTLED, REFUNDED_OUTCOME, DELIVERED, CALLBACK_FAILED_OUTCOME)
+DONE = (
+    SETTLED,
+    REFUNDED_OUTCOME,
+    DELIVERED,
+    CALLBACK_FAILED_OUTCOME,
+    RELEASED,
+    OPENED,
+    LAPSED,
+)
 """Outcomes of an item that the transaction was for."""
 
 COST = "(a.gas_used * a.effective_gas_price_wei + a.data_fee_wei)"
 """What a mined row `a` of node.tx_attempt cost, in wei."""
+BOND = "(CASE WHEN a.status = 1 THEN a.value_wei ELSE 0 END)"
+"""What it staked: one that reverted sent nothing along."""
 CANONICAL = """a.gas_used IS NOT NULL AND NOT EXISTS (
     SELECT FROM chain.block b WHERE b.number = a.mined_block AND b.hash <> a.mined_block_hash)"""
 """Whether it is mined, and in no block that a reorganisation took meanwhile."""
 _MINED = f"""
     SELECT a.mined_at_s AS at_s, a.sender, t.kind, 1 AS transactions, done.items,
            {COST} AS gas_wei, (wasted)::int AS wasted_transactions,
-           CASE WHEN wasted THEN {COST} ELSE 0 END AS wasted_gas_wei
+           CASE WHEN wasted THEN {COST} ELSE 0 END AS wasted_gas_wei, {BOND} AS bonds_wei
     FROM node.tx_attempt a JOIN node.tx_intent t ON t.id = a.intent_id
     CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE i.outcome = ANY($1::text[])) AS items
                         FROM node.tx_item i WHERE i.intent_id = t.id) done
@@ -36,27 +50,28 @@ _MINED = f"""
 """  # noqa: S608 - constants
 _SUMS = """sum(transactions)::bigint AS transactions, sum(items)::bigint AS items,
     sum(gas_wei) AS gas_wei, sum(wasted_transactions)::bigint AS wasted_transactions,
-    sum(wasted_gas_wei) AS wasted_gas_wei"""
+    sum(wasted_gas_wei) AS wasted_gas_wei, sum(bonds_wei) AS bonds_wei"""
 _GAS = f"""
     SELECT at_s / {DAY_S} AS day, sender, kind, {_SUMS}
     FROM ({_MINED} AND a.mined_at_s >= $2 AND a.mined_at_s < $3
           UNION ALL
           SELECT hour_s, sender, kind, transactions, items, gas_wei, wasted_transactions,
-                 wasted_gas_wei
+                 wasted_gas_wei, bonds_wei
           FROM node.gas_ledger WHERE hour_s >= $2 AND hour_s < $3) each_one
     GROUP BY 1, 2, 3
 """  # noqa: S608 - constants
 _FOLD = f"""
     INSERT INTO node.gas_ledger AS kept
     SELECT at_s / {HOUR_S} * {HOUR_S}, sender, kind, sum(transactions), sum(items), sum(gas_wei),
-           sum(wasted_transactions), sum(wasted_gas_wei)
+           sum(wasted_transactions), sum(wasted_gas_wei), sum(bonds_wei)
     FROM ({_MINED} AND a.mined_at_s IS NOT NULL AND t.id = ANY($2::bigint[])) each_one
     GROUP BY 1, 2, 3
     ON CONFLICT (hour_s, sender, kind) DO UPDATE SET
         transactions = kept.transactions + excluded.transactions,
         items = kept.items + excluded.items, gas_wei = kept.gas_wei + excluded.gas_wei,
         wasted_transactions = kept.wasted_transactions + excluded.wasted_transactions,
-        wasted_gas_wei = kept.wasted_gas_wei + excluded.wasted_gas_wei
+        wasted_gas_wei = kept.wasted_gas_wei + excluded.wasted_gas_wei,
+        bonds_wei = kept.bonds_wei + excluded.bonds_wei
 """  # noqa: S608 - constants
 _PAYMENTS = f"""
     SELECT l.timestamp_s / {DAY_S} AS day, p.account, p.role, sum(p.amount_wei) AS amount_wei
@@ -102,15 +117,20 @@ async def load_report(
         paid = await connection.fetch(_PAYMENTS, *args, own)
         padded = [bytes(12) + account for account in own]
         other = await connection.fetch(_OTHER_CREDITS, *args, padded)
+        released = await load_released(connection, *args, own)
+        held_wei = await load_held(connection, own)
     days: defaultdict[int, Figures] = defaultdict(Figures)
     for row in gas:
         days[row["day"]] += _figures_of_gas(row)
     for row in paid:
         days[row["day"]] += _figures_of_payment(row)
+    for day, _, amount_wei in released:
+        days[day] += Figures(released_wei=amount_wei)
     return Report(
         period,
         tuple(Day(date_of(day * DAY_S), days[day]) for day in sorted(days)),
-        tuple(_flows(own, gas, paid, other)),
+        tuple(_flows(own, gas, paid, other, released)),
+        held_wei,
     )
 
 
@@ -133,12 +153,17 @@ def _figures_of_gas(row: Any) -> Figures:
         "transactions": row["transactions"],
         "wasted_transactions": row["wasted_transactions"],
         "wasted_gas_wei": int(row["wasted_gas_wei"]),
+        "bonds_wei": int(row["bonds_wei"]),
     }
     match row["kind"]:
         case "refund":
             return Figures(refunds=items, refund_gas_wei=gas_wei, **common)
         case "deliver":
             return Figures(callbacks=items, delivery_gas_wei=gas_wei, **common)
+        case "release" | "close":
+            return Figures(releases=items, dispute_gas_wei=gas_wei, **common)
+        case "dispute":
+            return Figures(disputes=items, dispute_gas_wei=gas_wei, **common)
         case _:
             return Figures(results=items, post_gas_wei=gas_wei, **common)
 
@@ -151,7 +176,11 @@ def _figures_of_payment(row: Any) -> Figures:
 
 
 def _flows(
-    own: Sequence[Address], gas: Iterable[Any], paid: Iterable[Any], other: Iterable[Any]
+    own: Sequence[Address],
+    gas: Iterable[Any],
+    paid: Iterable[Any],
+    other: Iterable[Any],
+    released: Iterable[tuple[int, Address, int]],
 ) -> list[AccountFlow]:
     flows = {account: AccountFlow(account) for account in own}
 
@@ -161,7 +190,7 @@ def _flows(
 
     for row in gas:
         flows.setdefault(row["sender"], AccountFlow(row["sender"]))
-        add(row["sender"], gas_wei=int(row["gas_wei"]))
+        add(row["sender"], gas_wei=int(row["gas_wei"]), bonds_wei=int(row["bonds_wei"]))
     for row in paid:
         add(row["account"], **{f"{row['role']}_fees_wei": int(row["amount_wei"])})
     for row in other:
@@ -176,4 +205,6 @@ def _flows(
             case _:
                 add(first, other_credits_wei=-amount_wei)
                 add(second, other_credits_wei=amount_wei)
+    for _, account, amount_wei in released:
+        add(account, released_wei=amount_wei, other_credits_wei=-amount_wei)
     return list(flows.values())

@@ -34,7 +34,7 @@ def report_view(report: Report) -> ReportView:
             DayView.model_validate({"day": day.date.isoformat()} | _figures(day.figures))
             for day in report.days
         ],
-        accounts=[_account(flow) for flow in report.accounts],
+        accounts=[_account(flow, report.held_wei.get(flow.account, 0)) for flow in report.accounts],
     )
 
 
@@ -48,6 +48,8 @@ def line_view(line: Line) -> LineView:
         poster_fee_wei=str(line.poster_fee_wei),
         worker_fee_wei=str(line.worker_fee_wei),
         gas_wei=str(line.gas_wei),
+        released_wei=str(line.released_wei),
+        bond_wei=str(line.bond_wei),
         profit_wei=str(line.profit_wei),
     )
 
@@ -85,7 +87,7 @@ def _figures(figures: Figures) -> dict[str, int | str]:
     return {name: str(v) if name.endswith("_wei") else v for name, v in values.items()}
 
 
-def _account(flow: AccountFlow) -> AccountView:
+def _account(flow: AccountFlow, held_wei: int) -> AccountView:
     return AccountView(
         account=to_checksum_address(flow.account),
         poster_fees_wei=str(flow.poster_fees_wei),
@@ -93,4 +95,7 @@ def _account(flow: AccountFlow) -> AccountView:
         other_credits_wei=str(flow.other_credits_wei),
         withdrawn_wei=str(flow.withdrawn_wei),
         gas_wei=str(flow.gas_wei),
+        released_wei=str(flow.released_wei),
+        bonds_wei=str(flow.bonds_wei),
+        held_wei=str(held_wei),
     )

@@ -6,8 +6,8 @@ and every sum equals the chain's. A day is one of UTC, by the time of the chain'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 
 from indexer.types import HOUR_S, Address
@@ -40,6 +40,10 @@ class Figures:
     refunds: int = 0
     callbacks: int = 0
     """Consumers that were called, those that failed included."""
+    releases: int = 0
+    """Payments that were held back, and that this node had paid."""
+    disputes: int = 0
+    """Opened by this node."""
     transactions: int = 0
     wasted_transactions: int = 0
     """Closed ones of which no item was done by them: reverted, lost to another poster, or without
@@ -51,8 +55,15 @@ class Figures:
     post_gas_wei: int = 0
     delivery_gas_wei: int = 0
     refund_gas_wei: int = 0
+    dispute_gas_wei: int = 0
+    """Of releases and disputes."""
     wasted_gas_wei: int = 0
-    """What wasted transactions cost; it is in the three above."""
+    """What wasted transactions cost; it is in the four above."""
+    released_wei: int = 0
+    """What came to accounts of this operator from the contract that holds payments back: payments
+    and bonds."""
+    bonds_wei: int = 0
+    """Staked by this node in disputes."""
 
     @property
     def fees_wei(self) -> int:
@@ -60,12 +71,14 @@ class Figures:
 
     @property
     def gas_wei(self) -> int:
-        return self.post_gas_wei + self.delivery_gas_wei + self.refund_gas_wei
+        gas_wei = self.post_gas_wei + self.delivery_gas_wei + self.refund_gas_wei
+        return gas_wei + self.dispute_gas_wei
 
     @property
     def profit_wei(self) -> int:
-        """Negative where gas cost more than was earned."""
-        return self.fees_wei - self.gas_wei
+        """Negative where gas and bonds cost more than was earned. What is held back is not earned
+        yet."""
+        return self.fees_wei + self.released_wei - self.gas_wei - self.bonds_wei
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(
@@ -85,19 +98,22 @@ class Day:
 class AccountFlow:
     """What went through one account of the operator's within the time.
 
-    Its credit in the contract grew by `fees + other - withdrawn`, save for what it got back as a
-    requester; its balance shrank by the gas.
+    Its credit in the contract grew by `fees + released + other - withdrawn`, save for what it got
+    back as a requester; its balance shrank by the gas and the bonds.
     """
 
     account: Address
     poster_fees_wei: int = 0
     worker_fees_wei: int = 0
     other_credits_wei: int = 0
-    """Payments that were held back, bonds, rewards and gifts, less what it passed on; can be
-    negative."""
+    """Rewards and gifts, less what it passed on; can be negative."""
     withdrawn_wei: int = 0
     gas_wei: int = 0
     """Of the node's transactions; what commands sent with its key is not known here."""
+    released_wei: int = 0
+    """Payments that were held back, and bonds that came back."""
+    bonds_wei: int = 0
+    """Staked by the node's transactions."""
 
     def __add__(self, other: AccountFlow) -> AccountFlow:
         return AccountFlow(
@@ -112,6 +128,8 @@ class Report:
     days: tuple[Day, ...]
     """Those on which something happened, oldest first."""
     accounts: tuple[AccountFlow, ...]
+    held_wei: Mapping[Address, int] = field(default_factory=dict)
+    """By account: what is held back now, whatever the period."""
 
     @property
     def total(self) -> Figures:
@@ -129,16 +147,22 @@ class Line:
     """None for what belongs to no request that is still known: the gas of a transaction that only
     took a nonce, and whatever was forgotten."""
     kind: str
-    """post, deliver or refund; `foreign` for somebody else's transaction that paid a worker."""
+    """post, deliver, refund, release, close or dispute; `foreign` for somebody else's transaction
+    that paid one of the operator's accounts."""
     outcome: str
     """settled, refunded, delivered, ... as the node keeps it; empty while it is not final."""
     poster_fee_wei: int
     worker_fee_wei: int
     gas_wei: int
+    released_wei: int = 0
+    """What came from the contract that holds payments back, bonds included."""
+    bond_wei: int = 0
+    """Staked."""
 
     @property
     def profit_wei(self) -> int:
-        return self.poster_fee_wei + self.worker_fee_wei - self.gas_wei
+        earned_wei = self.poster_fee_wei + self.worker_fee_wei + self.released_wei
+        return earned_wei - self.gas_wei - self.bond_wei
 
 
 def date_of(time_s: int) -> date:

@@ -31,7 +31,9 @@ from inferd.node.metrics import REGISTRY
 from inferd.node.pool_routes import pool_routes
 from inferd.node.private_keys import KeyStatement
 from inferd.node.result_routes import RESULT, result_routes
+from inferd.node.roles import ALL, Role, Roles
 from inferd.node.status import StatusReader
+from inferd.node.told import Others
 from inferd.node.why import why
 from inferd.outputs.files import OutputFiles
 
@@ -53,10 +55,31 @@ class ApiState:
     """Whose money is the operator's."""
     status: StatusReader | None = None
     db: Pool | None = None
+    roles: Roles = ALL
+    others: Others | None = None
+    """Of the same node, where it is split over processes."""
+
+    def encryption_key(self) -> EncryptionKeyView | None:
+        """To which inputs may be encrypted, by this process or by one that computes."""
+        if self.key is None:
+            return None if self.others is None else self.others.encryption_key
+        signature = self.key.signature
+        return EncryptionKeyView(
+            key="0x" + self.key.key.hex(),
+            poster=to_checksum_address(self.key.poster),
+            signature=None if signature is None else "0x" + signature.hex(),
+        )
+
+    def accounts(self) -> frozenset[Address]:
+        """Whose money is the operator's, by this process or by one that settles."""
+        if self.own_accounts or self.others is None:
+            return self.own_accounts
+        return self.others.own_accounts
 
 
 def build_api(state: ApiState) -> FastAPI:
-    """The application. Handlers answer 503 while the database is away."""
+    """The application. Handlers answer 503 while the database is away. A process without the role
+    of the API serves health, metrics and status alone."""
     app = FastAPI(
         title="inferd node",
         version=__version__,
@@ -90,17 +113,19 @@ def build_api(state: ApiState) -> FastAPI:
             raise HTTPException(503, "the node is starting")
         return await state.status.read()
 
+    if Role.API in state.roles:
+        _serve_requests(app, state)
+    return app
+
+
+def _serve_requests(app: FastAPI, state: ApiState) -> None:
     @app.get("/v1/encryption-key")
     async def encryption_key() -> EncryptionKeyView:
         """To which inputs may be encrypted."""
-        if state.key is None:
-            raise HTTPException(503, "the node is starting")
-        signature = state.key.signature
-        return EncryptionKeyView(
-            key="0x" + state.key.key.hex(),
-            poster=to_checksum_address(state.key.poster),
-            signature=None if signature is None else "0x" + signature.hex(),
-        )
+        key = state.encryption_key()
+        if key is None:
+            raise HTTPException(503, "the node is starting, or has nobody who reads such inputs")
+        return key
 
     @app.get("/v1/requests")
     async def requests(
@@ -151,7 +176,7 @@ def build_api(state: ApiState) -> FastAPI:
     app.include_router(result_routes(result_row, lambda: state.outputs))
     app.include_router(
         account_routes(
-            lambda: state.own_accounts,
+            state.accounts,
             lambda: _database(state),
             lambda request_id: _request(state, request_id),
         )
@@ -159,11 +184,11 @@ def build_api(state: ApiState) -> FastAPI:
     app.include_router(
         pool_routes(
             lambda: state.status.session if state.status else None,
+            lambda: state.others.pool if state.others else {},
             lambda: _database(state),
             lambda: state.names,
         )
     )
-    return app
 
 
 def _health(health: Health) -> HealthView:

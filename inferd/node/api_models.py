@@ -32,7 +32,7 @@ class RequestState(StrEnum):
     POSTING = "posting"
     """In a transaction that is not yet mined, or not yet final."""
     SETTLED = "settled"
-    """The result is on chain and paid."""
+    """The result is on chain, and paid, or its payment held back while it can be disputed."""
     REFUSED = "refused"
     """This node will not serve it; `reason` says why."""
     EXPIRED = "expired"
@@ -50,6 +50,15 @@ class CallbackState(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
     """It reverted, or ran out of the gas it asked for. Anyone may call it again."""
+
+
+class CheckState(StrEnum):
+    """What a computed result waits for, beside its post."""
+
+    HELD = "held"
+    """Another worker computes it once more."""
+    UNDECIDED = "undecided"
+    """Workers contradict each other, and it is not known who is wrong."""
 
 
 class RequestView(_View):
@@ -76,9 +85,22 @@ class RequestView(_View):
     tx_hash: str | None
     settled_block: int | None
     digest: str | None
+    quorum: int = 1
+    """How many workers of different owners must give the same answer."""
+    answers: int = 0
+    """Of a quorum: how many workers have answered."""
+    agreeing: int = 0
+    """Of a quorum: how many of them, of different owners, gave the answer that most gave."""
     callback: CallbackState | None = None
     callback_failure: str | None = None
     """What the contract last returned instead, at most 128 bytes of it."""
+    payment: str | None = None
+    """Of a request under a dispute window, once it is settled: held, disputed, released, upheld,
+    rejected or lapsed."""
+    disagreement: int | None = None
+    """This node's record that the settled result is wrong: `inferd workers evidence` has it."""
+    check: CheckState | None = None
+    """Why a computed result is not posted yet, where a check is why."""
     numbers: dict[str, str] = Field(default_factory=dict, exclude=True)
     """What the newest decision was made of, by name."""
 
@@ -147,6 +169,9 @@ class ResultView(_View):
     """None where it was deleted after its time."""
     media_type: str
     worker: str
+    workers: list[str]
+    """Who signed what was posted, or who gave this answer so far: one, or those of a quorum. The
+    rest of this view is of `worker`, one of them."""
     signature: str
     manifest: dict[str, Any]
     compute_ms: int
@@ -217,6 +242,8 @@ class IndexView(_View):
 
 
 class WorkerStatusView(_View):
+    """One model of a worker in the node; slots and what is in flight are of all its models."""
+
     address: str
     name: str
     model: str
@@ -274,6 +301,27 @@ class SettlementView(_View):
     """Contracts that are still to be called with their outputs."""
     delivering: str
     """Why some of them are not called now; empty where all are."""
+    disputes_open: int
+    """Of this operator, on which nobody has ruled yet."""
+    bonds_staked_wei: str
+    """In these."""
+    disputing: str
+    """What comes of lies that are settled under a dispute window; empty where there are none."""
+    releasing: str
+    """What comes of payments that were held back and are due; empty where there are none."""
+
+
+class ProcessView(_View):
+    """One process of a node that is split over several."""
+
+    holder: str
+    """Host and process id."""
+    roles: list[str]
+    ready: bool
+    told_s: float
+    """Seconds since it has told."""
+    problems: list[Problem]
+    warnings: list[Problem]
 
 
 class StatusView(_View):
@@ -281,7 +329,7 @@ class StatusView(_View):
     version: str
     chain_id: int
     role: str
-    """leader, standby or starting."""
+    """leader, standby, starting, or reader where it only answers."""
     ready: bool
     problems: list[Problem]
     warnings: list[Problem] = []
@@ -291,6 +339,8 @@ class StatusView(_View):
     """Number of requests by chain status."""
     workers: list[WorkerStatusView]
     settlement: SettlementView | None
+    processes: list[ProcessView] = []
+    """Of a node that is split over processes, those that work now; empty of one that is whole."""
 
 
 class HealthView(_View):
@@ -304,6 +354,10 @@ class FiguresView(_View):
     """Settled by this node's posts."""
     refunds: int
     callbacks: int
+    releases: int
+    """Payments held back for a dispute that this node had paid."""
+    disputes: int
+    """Opened by this node."""
     transactions: int
     wasted_transactions: int
     """Those that did nothing: reverted, lost to another poster, or only took a nonce."""
@@ -312,10 +366,16 @@ class FiguresView(_View):
     post_gas_wei: str
     delivery_gas_wei: str
     refund_gas_wei: str
+    dispute_gas_wei: str
+    """Of releases and disputes."""
     wasted_gas_wei: str
-    """In the three above."""
+    """In the four above."""
+    released_wei: str
+    """Payments that were held back and are paid, and bonds that came back."""
+    bonds_wei: str
+    """Staked in disputes."""
     profit_wei: str
-    """Fees less gas; can be negative."""
+    """Fees and what was released, less gas and bonds; can be negative."""
 
 
 class DayView(FiguresView):
@@ -328,9 +388,15 @@ class AccountView(_View):
     poster_fees_wei: str
     worker_fees_wei: str
     other_credits_wei: str
-    """Payments held back, bonds, rewards, gifts, less what was passed on; can be negative."""
+    """Rewards and gifts, less what was passed on; can be negative."""
     withdrawn_wei: str
     gas_wei: str
+    released_wei: str
+    """Payments that were held back and are paid, and bonds that came back."""
+    bonds_wei: str
+    """Staked in disputes."""
+    held_wei: str
+    """Held back now, whatever the period; lost where a dispute is upheld."""
 
 
 class ReportView(_View):
@@ -352,11 +418,15 @@ class LineView(_View):
     id: int | None
     """None for what belongs to no request that is still known."""
     kind: str
-    """post, deliver or refund; foreign = somebody else's transaction."""
+    """post, deliver, refund, release, close or dispute; foreign = somebody else's transaction."""
     outcome: str
     poster_fee_wei: str
     worker_fee_wei: str
     gas_wei: str
+    released_wei: str
+    """What came of a payment that was held back, or of a bond."""
+    bond_wei: str
+    """Staked."""
     profit_wei: str
 
 

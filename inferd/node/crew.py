@@ -19,7 +19,7 @@ from inferd.protocol.private import DecryptionKey
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.typed_data import domain_separator
 from inferd.workers.backends.base import Backend
-from inferd.workers.backends.opening import opened
+from inferd.workers.backends.opening import Stock, stocked
 from inferd.workers.local import LocalWorker
 from inferd.workers.pool import WorkerPool
 from inferd.workers.results import ResultLog
@@ -28,19 +28,19 @@ from inferd.workers.sealing import Sealing
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker: what the settings say of it, its key, its loaded model."""
+    """One worker: what the settings say of it, its key, its models."""
 
     settings: WorkerSettings
     key: PrivateKey
-    backend: Backend
+    stock: Stock
 
     @property
     def address(self) -> Address:
         return Address(self.key.public_key.to_canonical_address())
 
     @property
-    def model_id(self) -> ModelId:
-        return model_id(self.settings.model)
+    def models(self) -> dict[ModelId, Backend]:
+        return {model_id(backend.name): backend for backend in self.stock.backends}
 
 
 class Crew:
@@ -53,7 +53,7 @@ class Crew:
         self.members = members
         self.sealing = Sealing(keys, contracts.chain_id, contracts.requests)
         self.names: dict[bytes, str] = {
-            member.model_id: member.settings.model for member in members
+            number: backend.name for member in members for number, backend in member.models.items()
         }
         self._domain = domain_separator(contracts.chain_id, contracts.results)
 
@@ -70,10 +70,11 @@ class Crew:
                 member.settings.name,
                 member.key,
                 self._domain,
-                {member.model_id: member.backend},
+                member.models,
                 slots=member.settings.slots,
                 memory_mb=member.settings.memory_mb,
                 signatures=log,
+                memory=member.stock.memory,
                 sealing=self.sealing,
             )
             for member in self.members
@@ -103,6 +104,8 @@ async def hired(
     async with contextlib.AsyncExitStack() as stack:
         members = []
         for worker, account in zip(embedded, keys, strict=True):
-            backend = await stack.enter_async_context(opened(worker, cache_dir=settings.cache_dir))
-            members.append(Member(worker, PrivateKey(bytes(account.key)), backend))
+            stock = await stack.enter_async_context(
+                stocked(worker.choices, memory_mb=worker.memory_mb, cache_dir=settings.cache_dir)
+            )
+            members.append(Member(worker, PrivateKey(bytes(account.key)), stock))
         yield Crew(tuple(members), contracts, encryption)

@@ -18,9 +18,11 @@ from typing import Any
 from indexer.database import Connection, Fence
 from indexer.types import Address
 from inferd.node.snapshot import RoundInputs, load_moment, request_of
-from inferd.protocol.private import HEAD_BYTES, EncryptionKey
+from inferd.protocol.private import HEAD_BYTES
 from inferd.protocol.request import Delivery, ModelId
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.quorum import TALLY
+from inferd.settlement.terms import TERMS_OF_REQUEST
 from inferd.workers import length_stats
 from inferd.workers.leases import FailureKind
 from inferd.workers.length_stats import Lengths
@@ -32,16 +34,20 @@ _UNCOUNTED = "|".join(kind for kind in FailureKind if not kind.counts)
 # Computed once more is what has no result that could be posted and is in no transaction. After the
 # n-th failure a request rests for 2^(n-1) seconds, or a quarter of its time left: a back end that
 # restarts must not use up all attempts within a second.
+# What asks for a quorum is computed until it is agreed on; a lease that brought an answer is no
+# failure of it, and whoever has answered is not asked again, nor another worker of the same owner.
 
 _SELECT = f"""
     SELECT r.id, r.commitment, r.requester, r.model_id, r.fee_wei, r.created_at_s, r.deadline_s,
            r.batchable, r.max_tokens, length(r.input) AS input_bytes, r.memory_mb, r.delivery,
-           r.callback_gas_limit, r.quorum, r.under_terms, r.input_kind,
+           r.callback_gas_limit, r.quorum, r.under_terms, terms.verifier, r.input_kind,
            CASE WHEN i.state <> 'lost' OR r.id <= i.newest_request THEN i.state END AS input_state,
            i.trouble AS input_trouble, length(i.content) AS content_bytes,
            substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE i.content END, 1, {HEAD_BYTES})
                AS head,
-           coalesce(l.attempts, 0) AS attempts, l.tried, l.bad_input, l.charged,
+           q.agreeing, said.answers, said.excluded,
+           coalesce(l.attempts, 0) AS attempts, l.tried || beside.tried AS tried,
+           l.bad_input, l.charged,
            CASE WHEN l.failed_at IS NOT NULL AND l.bad_input IS NULL
                 THEN extract(epoch FROM l.failed_at - clock_timestamp())::double precision
                      + least(power(2, l.attempts - 1), greatest(0, r.deadline_s - $1) / 4.0)
@@ -53,14 +59,35 @@ _SELECT = f"""
                max(ended_at) FILTER (WHERE state <> 'active' AND counts) AS failed_at,
                min(failure) FILTER (WHERE failure LIKE '{FailureKind.BAD_INPUT}: %') AS bad_input,
                bool_or(state = 'active') AS leased, count(*) > 0 AS charged
-        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): ' AS counts
-              FROM node.lease WHERE request_id = r.id AND commitment = r.commitment) attempt
+        FROM (SELECT *, coalesce(failure, '') !~ '^({_UNCOUNTED}): '
+                        AND NOT (r.quorum > 1 AND EXISTS (
+                            SELECT FROM node.result n
+                            WHERE n.request_id = r.id AND n.commitment = r.commitment
+                              AND n.worker = given.worker)) AS counts
+              FROM node.lease given
+              WHERE request_id = r.id AND commitment = r.commitment) attempt
     ) l ON true
+    LEFT JOIN LATERAL ({TERMS_OF_REQUEST}) terms ON r.under_terms
+    CROSS JOIN LATERAL (
+        SELECT array_agg(DISTINCT f.worker) AS tried
+        FROM node.lease given JOIN node.worker_failure f ON f.lease_id = given.id
+        WHERE r.quorum > 1 AND given.request_id = r.id AND given.commitment = r.commitment
+    ) beside
+    CROSS JOIN LATERAL ({TALLY}) q
+    CROSS JOIN LATERAL (
+        SELECT count(DISTINCT n.worker) AS answers, array_agg(DISTINCT w.signer) AS excluded
+        FROM node.result n LEFT JOIN chain.worker o ON o.signer = n.worker
+        LEFT JOIN chain.worker w ON w.signer = n.worker
+                                    OR (w.owner = o.owner AND o.enabled AND o.staked)
+        WHERE r.quorum > 1 AND n.request_id = r.id AND n.commitment = r.commitment
+    ) said
     LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     WHERE r.status = 'pending'
       AND l.leased IS NOT TRUE
       AND NOT EXISTS (SELECT FROM node.result n
-                      WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
+                      WHERE r.quorum = 1
+                        AND n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE})
+      AND NOT q.agreed
       AND NOT EXISTS (SELECT FROM node.tx_item i
                       WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
       AND NOT EXISTS (SELECT FROM node.refusal
@@ -93,7 +120,6 @@ class Reading:
     lengths: Lengths
     """What is known of the outputs of their models and requesters."""
     max_gas: int
-    private_keys: frozenset[EncryptionKey]
     read_at_s: float
     """Seconds of `time.monotonic`."""
 
@@ -121,12 +147,12 @@ class Feed:
             if moment is None:
                 return None
             touched = [row["request_id"] for row in await connection.fetch(_TAKE_TOUCHED)]
-            max_gas, keys = inputs.gas_cap(moment.block.gas_limit), inputs.private_keys
+            max_gas = inputs.gas_cap(moment.block.gas_limit)
             now_s, head_s = time.monotonic(), moment.block.timestamp_s
             if self._whole or None in touched:
                 rows = await _in_parts(connection, _SELECT, head_s)
                 lengths = await _lengths(connection, rows)
-                return Reading(moment, None, rows, lengths, max_gas, keys, now_s)
+                return Reading(moment, None, rows, lengths, max_gas, now_s)
             due = [number for number, until_s in self._rests.items() if until_s <= now_s]
             # The gas limit of blocks moves with every block; only calls depend on it.
             refit = self._callbacks if max_gas != self._max_gas else ()
@@ -136,7 +162,7 @@ class Feed:
             else:
                 rows = await connection.fetch(_SELECT_THESE, head_s, asked) if asked else []
             lengths = await _lengths(connection, rows)
-            return Reading(moment, asked, rows, lengths, max_gas, keys, now_s)
+            return Reading(moment, asked, rows, lengths, max_gas, now_s)
 
     async def skip(self, connection: Connection, fence: Fence) -> None:
         """Forgets what was touched: the next reading is of everything."""
@@ -160,7 +186,7 @@ class Feed:
             if row["rests_s"] > 0:
                 self._rests[row["id"]] = reading.read_at_s + _LOOKED_AT_AGAIN * row["rests_s"]
                 continue
-            request = request_of(row, reading.max_gas, reading.lengths, reading.private_keys)
+            request = request_of(row, reading.max_gas, reading.lengths)
             self._known[row["id"]] = request.key
             if row["delivery"] == Delivery.CALLBACK:
                 self._callbacks.add(row["id"])

@@ -62,12 +62,16 @@ PROBLEMS: dict[str, tuple[str, str]] = {
         "End that process, or take the keys out of its settings.",
     ),
     "no_workers": (
-        "No worker is registered, enabled and staked on chain.",
-        "Run `inferd worker register`.",
+        "No worker can be given work ({detail}).",
+        "Run `inferd worker register` for your own; `inferd workers` says why others get none.",
     ),
 }
 
 WARNINGS: dict[str, tuple[str, str]] = {
+    "role_missing": (
+        "No process with these roles works on this database: {detail}.",
+        "Start one: `inferd node --roles`.",
+    ),
     "posting_behind": (
         "{detail} results wait for room in a post; until there are fewer, no request is begun.",
         "Wait; if it lasts, raise `posting.max_in_flight`, or name more posters.",
@@ -79,6 +83,24 @@ WARNINGS: dict[str, tuple[str, str]] = {
     "balance_low": (
         "The poster's balance will soon not pay for gas ({detail}).",
         "Send funds to the poster, or take its credit out with `inferd withdraw poster`.",
+    ),
+    "inputs_full": (
+        "Requests wait whose inputs are at URIs: {detail}.",
+        "Wait, or raise `inputs.total_mb`.",
+    ),
+    "outputs_not_written": (
+        "Large outputs wait for the disk: {detail}.",
+        "Make room below `data_dir`/outputs; what waits is written by itself.",
+    ),
+    "no_operator_key": (
+        "{detail} registered workers of other machines get no work: no key of this node signs"
+        " requests to them, as the poster's is at a remote signer.",
+        "Name a key that they trust as `pool.operator`.",
+    ),
+    "lie_undisputed": (
+        "A settled result is known to be wrong and is not disputed. {detail}",
+        "Send funds to the poster or raise the caps of `[disputes]`, or dispute it yourself with "
+        "`inferd dispute open`.",
     ),
     "set_apart": (
         "The endpoint has no answer for some items, each alone; the others go on. {detail}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from inferd.chain.keys import DEVELOPMENT_CHAIN_IDS
 from inferd.inputs.fetch import Fetcher, FetchLimits
@@ -16,6 +16,10 @@ class InputSettings(Section):
 
     max_bytes: int = Field(1_000_000, ge=1, le=64_000_000)
     """Of one input; a request with a larger one is refused."""
+    total_mb: int = Field(1_000, ge=1)
+    """Megabytes of content that are kept in the database; what is being fetched counts as
+    `max_bytes`. Where there is no room, what no request waits for goes first, and other requests
+    wait."""
     timeout_s: float = Field(20.0, gt=0, le=600)
     """For one try, from the look-up of the name to the last byte, redirects included."""
     max_tries: int = Field(6, ge=1, le=100)
@@ -30,6 +34,16 @@ class InputSettings(Section):
     networks: tuple[str, ...] | None = None
     """Networks as `10.1.0.0/16` that URIs may lead to beside the public internet; never metadata
     services of clouds. Without it none, on a development chain private ones and this machine."""
+
+    @property
+    def total_bytes(self) -> int:
+        return self.total_mb * 1_000_000
+
+    @model_validator(mode="after")
+    def _room_for_one(self) -> InputSettings:
+        if self.max_bytes > self.total_bytes:
+            raise ValueError("total_mb has no room for one input of max_bytes")
+        return self
 
     @field_validator("ipfs_gateway")
     @classmethod

@@ -68,9 +68,25 @@ POOL_WORKERS = Gauge(
     ["work"],
     registry=REGISTRY,
 )
+CHECKS = Counter(
+    "inferd_checks",
+    "Checks of workers that are not yours: spot or canary; passed, failed, undecided or not_done",
+    ["kind", "outcome"],
+    registry=REGISTRY,
+)
 LATE_ANSWERS = Gauge(
     "inferd_late_answers_waiting",
     "Answers of workers elsewhere that are waited for though their lease has ended",
+    registry=REGISTRY,
+)
+INPUT_BYTES = Gauge(
+    "inferd_input_bytes",
+    "Content named by URI that is kept, or somewhat more: exact where there is little room left",
+    registry=REGISTRY,
+)
+OUTPUTS_UNWRITTEN = Gauge(
+    "inferd_outputs_unwritten",
+    "Large outputs that wait in memory because the disk does not take them",
     registry=REGISTRY,
 )
 RETRIES_LEFT = Gauge(
@@ -159,10 +175,29 @@ DAY_FEES = Gauge(
 )
 DAY_GAS = Gauge(
     "inferd_day_gas_wei",
-    "Gas paid in the last 24 hours, by kind: post, deliver or refund",
+    "Gas paid in the last 24 hours, by kind: post, deliver, refund or dispute",
     ["kind"],
     registry=REGISTRY,
 )
+DAY_RELEASED = Gauge(
+    "inferd_day_released_wei",
+    "Payments that were held back, and bonds that came back, in the last 24 hours",
+    registry=REGISTRY,
+)
+DAY_BONDS = Gauge(
+    "inferd_day_bonds_wei", "Bonds staked in disputes in the last 24 hours", registry=REGISTRY
+)
+HELD = Gauge(
+    "inferd_held_wei",
+    "What is held back for this operator while results can be disputed; not lost, and not earned",
+    registry=REGISTRY,
+)
+DISPUTES_OPEN = Gauge(
+    "inferd_disputes_open",
+    "Disputes of this operator on which nobody has ruled yet",
+    registry=REGISTRY,
+)
+BONDS_STAKED = Gauge("inferd_bonds_staked_wei", "Staked in these", registry=REGISTRY)
 DAY_WASTED_GAS = Gauge(
     "inferd_day_wasted_gas_wei",
     "Of that, for transactions that did nothing: reverted, lost to another poster, cancelled",
@@ -170,7 +205,7 @@ DAY_WASTED_GAS = Gauge(
 )
 DAY_PROFIT = Gauge(
     "inferd_day_profit_wei",
-    "Fees less gas of the last 24 hours, in whole hours; negative = a loss",
+    "Fees and what was released, less gas and bonds, of the last 24 hours; negative = a loss",
     registry=REGISTRY,
 )
 TX_IN_FLIGHT = Gauge("inferd_tx_in_flight", "Transactions not yet mined", registry=REGISTRY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_canonical_address
 
@@ -13,16 +12,11 @@ from inferd.protocol.typed_data import DigestSigner, domain_separator
 from inferd.protocol.worker_api_signing import worker_domain
 from inferd.workers.remote.client import Operator
 
-log = structlog.get_logger("workers")
-
 
 def opened_operator(settings: Settings, contracts: Contracts) -> Operator | None:
     """None where the first poster's key is elsewhere and no other is named. Raises BadKey."""
     source = settings.pool.operator or settings.named_posters["poster"]
     if settings.pool.operator is None and source.remote_signer_url is not None:
-        log.warning(
-            "no_operator_key", reason="the poster's key is at a remote signer: name `pool.operator`"
-        )
         return None
     account = open_account(source, contracts.chain_id, use="operator")
     return Operator(

@@ -71,6 +71,39 @@ class WorkerFailureView(_View):
     failure: str
 
 
+class SignedKeyView(_View):
+    """A key that inputs for a worker alone may be encrypted to."""
+
+    key: str
+    """X25519, 32 bytes."""
+    signature: str
+    """The worker's, over EIP-712 `EncryptionKey(bytes32 key)` in the domain of InferenceRequests:
+    not this node's word, and not checked here."""
+
+
+class CheckCountView(_View):
+    """How checks of one model's answers ended."""
+
+    model: str
+    kind: str
+    """spot or canary."""
+    passed: int
+    failed: int
+    undecided: int
+    not_done: int
+
+
+class DisagreementBriefView(_View):
+    """`/v1/workers/{address}/evidence` has all of it."""
+
+    id: int
+    at: str
+    kind: str
+    request_id: int
+    decided: bool
+    reason: str
+
+
 class PoolWorkerDetailView(PoolWorkerView):
     schema_version: int = SCHEMA_VERSION
     owner: str | None
@@ -92,8 +125,13 @@ class PoolWorkerDetailView(PoolWorkerView):
     """Jobs that it computes, of all its operators."""
     queued: int | None
     free_memory_mb: int | None
+    encryption_keys: list[SignedKeyView] = []
+    """As its heartbeat has them, the newest first."""
     suspended: str | None
     """The operator's reason."""
     suspended_by: str | None
     failures: list[WorkerFailureView]
     """The last that count against it, the newest first."""
+    checks: list[CheckCountView]
+    disagreements: list[DisagreementBriefView]
+    """The newest first."""

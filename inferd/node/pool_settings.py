@@ -15,6 +15,8 @@ from inferd.node.settings_section import Section
 from inferd.workers.remote.membership import Terms
 from inferd.workers.remote.roster import RosterTerms
 
+LIVE_OF_POOL = ("allow", "deny", "max_workers", "heartbeat_s", "stale_after_s", "max_skew_s")
+"""What SIGHUP changes; what else is here holds as long as the process."""
 _MEGABYTE = 1_000_000
 
 
@@ -28,8 +30,8 @@ class PoolSettings(Section):
     allow: tuple[str, ...] = ()
     """Addresses of workers; with it, no others are used."""
     deny: tuple[str, ...] = ()
-    """Addresses of workers that are not used. `inferd workers suspend` does it without a
-    restart."""
+    """Addresses of workers that are not used. `inferd workers suspend` does it at once, and for
+    one's own too."""
     networks: tuple[str, ...] | None = None
     """Networks beside the public internet that endpoints may lead to, as `10.0.0.0/8`. Without it:
     none, on development chains this machine and all private networks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eth_utils.address import to_checksum_address
@@ -11,14 +12,18 @@ from eth_utils.address import to_checksum_address
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.node.pool_models import (
+    CheckCountView,
+    DisagreementBriefView,
     ModelReputationView,
     PoolView,
     PoolWorkerDetailView,
     PoolWorkerView,
+    SignedKeyView,
     WorkerFailureView,
 )
 from inferd.protocol.request import ModelId
 from inferd.workers import reputation
+from inferd.workers.checks import counts, evidence
 from inferd.workers.pool import Standing, Worker
 from inferd.workers.remote.membership import Registered
 from inferd.workers.remote.roster import Entry, registered
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 _TYPICAL_TOKENS = 64
 _FAILURES_SHOWN = 20
+_DISAGREEMENTS_SHOWN = 10
 _NOT_LEADING = "this node does not work now: it is a standby, or starts"
 
 
@@ -49,17 +55,27 @@ class _Known:
 
 
 async def load_pool(
-    connection: Connection, session: Session | None, names: Mapping[bytes, str]
+    connection: Connection,
+    session: Session | None,
+    names: Mapping[bytes, str],
+    told: Mapping[str, PoolWorkerView] = MappingProxyType({}),
 ) -> PoolView:
-    """Every worker that is embedded, registered, or has computed for this node."""
+    """Every worker that is embedded, registered, or has computed for this node; `told` are those of
+    other processes by address, and go before what this one knows."""
     known = await _load(connection, session)
-    return PoolView(workers=[PoolWorkerView(**_fields(one, names)) for one in known.values()])
+    own = (PoolWorkerView(**_fields(one, names)) for one in known.values())
+    return PoolView(workers=[told.get(view.address, view) for view in own])
 
 
 async def load_worker(
-    connection: Connection, session: Session | None, names: Mapping[bytes, str], address: Address
+    connection: Connection,
+    session: Session | None,
+    names: Mapping[bytes, str],
+    address: Address,
+    told: Mapping[str, PoolWorkerView] = MappingProxyType({}),
 ) -> PoolWorkerDetailView | None:
-    """None where nothing is known of it."""
+    """None where nothing is known of it. What only its dispatcher knows is left out where that is
+    another process."""
     one = (await _load(connection, session)).get(address)
     if one is None:
         return None
@@ -68,9 +84,9 @@ async def load_worker(
     heard = None if one.entry is None else one.entry.heard
     heartbeat = None if heard is None else heard.heartbeat
     offset = None if heard is None else heard.offset
-    standing = one.standing
+    standing, elsewhere = one.standing, told.get(to_checksum_address(address))
     return PoolWorkerDetailView(
-        **_fields(one, names),
+        **(dict(elsewhere) if elsewhere is not None else _fields(one, names)),
         owner=None if one.row is None else to_checksum_address(one.row.owner),
         memory_mb=one.worker.memory_mb if one.worker else one.row.memory_mb if one.row else 0,
         opens_in_s=standing.opens_in_s if standing else 0.0,
@@ -83,6 +99,10 @@ async def load_worker(
         running=None if heartbeat is None else heartbeat.running,
         queued=None if heartbeat is None else heartbeat.queued,
         free_memory_mb=None if heartbeat is None else heartbeat.free_memory_mb,
+        encryption_keys=[
+            SignedKeyView(key=one.key, signature=one.signature)
+            for one in (heartbeat.encryption_keys if heartbeat else ())
+        ],
         suspended=None if suspension is None else suspension.reason,
         suspended_by=None if suspension is None else suspension.suspended_by,
         failures=[
@@ -93,6 +113,28 @@ async def load_worker(
                 failure=failure.failure,
             )
             for failure in failures
+        ],
+        checks=[
+            CheckCountView(
+                model=_name(count.model_id, names),
+                kind=str(count.kind),
+                passed=count.passed,
+                failed=count.failed,
+                undecided=count.undecided,
+                not_done=count.not_done,
+            )
+            for count in await counts.load(connection, address)
+        ],
+        disagreements=[
+            DisagreementBriefView(
+                id=each.id,
+                at=each.at.isoformat(),
+                kind=str(each.disagreement.kind),
+                request_id=each.disagreement.key.id,
+                decided=each.disagreement.decided,
+                reason=each.disagreement.reason,
+            )
+            for each in await evidence.of_worker(connection, address, limit=_DISAGREEMENTS_SHOWN)
         ],
     )
 

@@ -22,12 +22,13 @@ from indexer.errors import ExitCode, OperatorError
 from inferd.chain.keys import KeySource
 from inferd.node import metrics
 from inferd.node.api_models import RequestState
+from inferd.node.check_settings import CheckedModelSettings
 from inferd.node.health import PROBLEMS, WARNINGS
 from inferd.node.limit_settings import TenantSettings
 from inferd.node.settings import Settings
 from inferd.node.why import NEXT_ACTIONS
 from inferd.node.worker_settings import WorkerSettings
-from inferd.workers.backends.choice import BACKEND_OPTIONS
+from inferd.workers.backends.choice import BACKEND_OPTIONS, ModelChoice
 from inferd.workers.service import metrics as agent_metrics
 from scheduler.model import Reason
 
@@ -40,7 +41,9 @@ _TYPES: dict[Any, str] = {
     Path: "path",
     SecretStr: "secret",
     WorkerSettings: "worker",
+    ModelChoice: "model",
     TenantSettings: "tenant",
+    CheckedModelSettings: "checked model",
 }
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -62,10 +65,14 @@ _SETTINGS = """In `inferd.toml` by these names, or in the environment by the var
 In a variable, lists and keys are JSON. Where they are not set, `$XDG_DATA_HOME` is `~/.local/share`
 and `$XDG_CACHE_HOME` is `~/.cache`."""
 _WORKERS = "Each `[[workers]]` section."
-_OF_WORKER = "In `[workers.{}]`, below its `[[workers]]`."
+_MODELS = "Each `[[workers.models]]` below its `[[workers]]`: as the worker's own model."
+_OF_WORKER = (
+    "In `[workers.{0}]`, below its `[[workers]]`; of one more model in `[workers.models.{0}]`."
+)
 _TENANTS = (
     "Each `[[tenants]]` section: what one requester may take, where it differs from `[limits]`."
 )
+_CHECKED_MODELS = "Each `[[checks.models]]` section: what you know of a model."
 _KEYS = "Exactly one of `keystore`, `raw`, `dev_account` and `remote_signer_url`."
 _METRICS = "At `/metrics`. A histogram has the samples `_bucket`, `_sum` and `_count`."
 
@@ -174,11 +181,15 @@ def _settings() -> Iterator[str]:
         yield from _fields(owner, prefix, with_variables=True)
     yield f"### A worker\n\n{_WORKERS}\n"
     yield from _fields(WorkerSettings, "")
+    yield f"### One more model of a worker\n\n{_MODELS}\n"
+    yield from _fields(ModelChoice, "")
     for name, options in BACKEND_OPTIONS.items():
         yield f"### A worker's `{name}`\n\n{sentence(options)} {_OF_WORKER.format(name)}\n"
         yield from _fields(options, "")
     yield f"### A tenant\n\n{_TENANTS}\n"
     yield from _fields(TenantSettings, "")
+    yield f"### A checked model\n\n{_CHECKED_MODELS}\n"
+    yield from _fields(CheckedModelSettings, "")
     yield f"### A key\n\n{_KEYS}\n"
     yield from _fields(KeySource, "")
 

@@ -13,10 +13,23 @@ from inferd.outputs.files import OutputFiles, OutputUnreadable
 from inferd.outputs.rows import OutputDropped, output_of
 
 RESULT = """
-    SELECT x.*, r.settled_tx_hash, r.settled_block
+    SELECT x.*, r.settled_tx_hash, r.settled_block,
+           coalesce(posted.workers, alike.workers) AS workers
     FROM chain.request r JOIN node.result x ON x.request_id = r.id AND x.commitment = r.commitment
+    CROSS JOIN LATERAL (
+        SELECT array_agg(n.worker ORDER BY n.worker) AS workers FROM node.result n
+        WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = x.digest
+          AND (r.quorum > 1 OR n.worker = x.worker)
+    ) alike
+    LEFT JOIN LATERAL (
+        SELECT array_prepend(i.worker, i.others) AS workers FROM node.tx_item i
+        WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.worker IS NOT NULL
+          AND i.outcome = 'settled' AND r.status = 'fulfilled'
+        LIMIT 1
+    ) posted ON true
     WHERE r.id = $1
-    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.computed_at
+    ORDER BY (x.digest = r.digest) DESC NULLS LAST, x.found_wrong,
+             cardinality(alike.workers) DESC, x.computed_at
     LIMIT 1
 """
 
@@ -89,6 +102,7 @@ def _view(row: Any) -> ResultView:
         output_bytes=row["file_bytes"] if output is None else len(output),
         media_type=row["media_type"],
         worker="0x" + row["worker"].hex(),
+        workers=["0x" + worker.hex() for worker in row["workers"]],
         signature="0x" + row["signature"].hex(),
         manifest=row["manifest"],
         compute_ms=row["compute_ms"],

@@ -31,7 +31,7 @@ _IN_HAND = """
 _DELETE_OF_REQUESTS = tuple(
     f"DELETE FROM node.{table} t USING unnest($1::bigint[], $2::bytea[]) AS one (id, commitment)"  # noqa: S608 - constants
     " WHERE t.request_id = one.id AND t.commitment = one.commitment"
-    for table in ("result", "lease", "refusal")
+    for table in ("result", "lease", "refusal", "spot_check")
 )
 _SELECT_INTENTS = """
     SELECT page.id, page.closed_at,

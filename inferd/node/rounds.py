@@ -1,5 +1,5 @@
 """One scheduling round a block: what has changed, plan, decisions and leases written, jobs
-dispatched."""
+dispatched, here or by other processes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import structlog
 from indexer.database import Connection, Fence, Pool
 from indexer.types import Address
 from inferd.node.feed import Feed, Reading
+from inferd.node.jobs import load_jobs, load_servable
 from inferd.node.metrics import (
     DECISIONS,
     PLAN_SECONDS,
@@ -27,17 +28,24 @@ from inferd.node.recorded import Recorded, record
 from inferd.node.round_rows import RoundRows, round_rows, write_round
 from inferd.node.snapshot import RoundInputs
 from inferd.node.tenants import store_uses
-from inferd.node.wakeup import Wakeup
+from inferd.node.wakeup import GRANT_CHANNEL, Wakeup, notify
 from inferd.policies.decide import decide
 from inferd.policies.journal import Entry, in_force
 from inferd.policies.steering import Steering
-from inferd.protocol.request import Commitment, ModelId
 from inferd.workers import leases
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job
 from inferd.workers.leases import Grant, Lease
+from inferd.workers.quorum import Company
 from scheduler.decision import Plan
-from scheduler.model import Moment, Reason, RequestKey, WorkerId, WorkerView
+from scheduler.model import (
+    Moment,
+    PendingRequest,
+    Reason,
+    RequestKey,
+    WorkerId,
+    WorkerView,
+)
 from scheduler.patience import Patience, patience_of
 from scheduler.planner import Changes, Planner
 from scheduler.quota import cost_tokens
@@ -47,7 +55,8 @@ _OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DE
 # What a transaction with more gas could still deliver.
 _OF_GAS = frozenset({Reason.UNSUPPORTED})
 # What another setting, or another version of this node, could still serve: both come with a start.
-_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | {Reason.ATTEMPTS_EXHAUSTED, Reason.INPUT_UNAVAILABLE}
+_OF_ATTEMPTS = frozenset({Reason.ATTEMPTS_EXHAUSTED, Reason.NO_AGREEMENT})
+_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | _OF_ATTEMPTS | {Reason.INPUT_UNAVAILABLE}
 
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
@@ -82,7 +91,7 @@ def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
     if now.max_gas > before.max_gas:
         found |= _OF_GAS
     if now.max_attempts > before.max_attempts:
-        found.add(Reason.ATTEMPTS_EXHAUSTED)
+        found |= _OF_ATTEMPTS
     if now.inclusion_s < before.inclusion_s:
         found.add(Reason.DEADLINE_INFEASIBLE)
     return frozenset(found)
@@ -151,7 +160,8 @@ class Rounds:
     steering: Steering
     policy_budget_s: Callable[[], float]
     """What a policy of another package may take of one round."""
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher | None
+    """Has computed what is granted; None where other processes take it."""
     names: Mapping[bytes, str]
     """Model names by id."""
     fence: Fence
@@ -219,8 +229,12 @@ class Rounds:
         ROUND_PENDING.set(pending)
         if len(decided.rows):
             expected = expectations(decided.plan, state.workers, reading.moment.rules.inclusion_s)
-            for lease, job in await self._write(decided, reading.moment, pending, started_s):
-                self.dispatcher.start(lease, job, expected.get(lease.key))
+            granted = await self._write(decided, reading.moment, pending, started_s, expected)
+            if self.dispatcher is not None:
+                companies = companies_of(decided.plan)
+                for lease, job in granted:
+                    key = lease.key
+                    self.dispatcher.start(lease, job, expected.get(key), companies.get(key))
             self.on_decided()
             await _tell(decided.plan, decided.rows)
         ROUND_SECONDS.observe(time.perf_counter() - started_s)
@@ -242,8 +256,14 @@ class Rounds:
             )
 
     async def _write(
-        self, decided: _Decided, moment: Moment, pending: int, started_s: float
+        self,
+        decided: _Decided,
+        moment: Moment,
+        pending: int,
+        started_s: float,
+        expected: Mapping[RequestKey, Patience],
     ) -> list[tuple[Lease, Job]]:
+        """The leases that it grants, with the jobs of those that are computed in this process."""
         plan, rows = decided.plan, decided.rows
         async with self.db.acquire() as connection, connection.transaction():
             await self.fence(connection)
@@ -258,8 +278,15 @@ class Rounds:
                 pending=pending,
                 duration_us=duration_us,
             )
-            granted = await self._grant(connection, plan)
-            leased = {lease.key for lease, _ in granted}
+            ids = [request.key.id for request in plan.assigned.requests.tolist()]
+            if self.dispatcher is None:
+                jobs: dict[RequestKey, Job] = {}
+                granted = await _grant(connection, plan, await load_servable(connection, ids))
+                await _hand_over(connection, granted, expected, companies_of(plan))
+            else:
+                jobs = await load_jobs(connection, ids, self.names)
+                granted = await _grant(connection, plan, jobs)
+            leased = {lease.key for lease in granted}
             await store_uses(
                 connection,
                 moment.rules.limits,
@@ -272,49 +299,37 @@ class Rounds:
                 deficits=plan.deficits,
                 now_s=moment.now_s,
             )
-        return granted
+        return [(lease, jobs[lease.key]) for lease in granted if lease.key in jobs]
 
-    async def _grant(self, connection: Connection, decided: Plan) -> list[tuple[Lease, Job]]:
-        requests = decided.assigned.requests.tolist()
-        jobs = await self._load_jobs(connection, [request.key.id for request in requests])
-        # Without a job is what a reorganisation took away since the reading.
-        grants = [
-            Grant(request.key, worker, request.attempts + 1, lease_ms)
-            for request, worker, lease_ms in zip(
-                requests,
-                decided.assigned.column("worker"),
-                decided.assigned.column("lease_ms"),
-                strict=True,
-            )
-            if request.key in jobs
-        ]
-        return [(lease, jobs[lease.key]) for lease in await leases.grant_all(connection, grants)]
 
-    async def _load_jobs(self, connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
-        rows = await connection.fetch(
-            """
-            SELECT id, commitment, model_id, max_tokens, deadline_s, requester,
-                   CASE WHEN input_kind = 0 THEN input ELSE i.content END AS input
-            FROM chain.request r
-            LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
-            WHERE id = ANY($1) AND status = 'pending'
-              AND (input_kind = 0 OR i.state = 'here')
-            """,
-            ids,
+async def _grant(
+    connection: Connection, decided: Plan, servable: Collection[RequestKey]
+) -> list[Lease]:
+    # Not servable is what a reorganisation took away since the reading.
+    grants = [
+        Grant(request.key, worker, request.attempts + 1, lease_ms)
+        for request, worker, lease_ms in zip(
+            decided.assigned.requests.tolist(),
+            decided.assigned.column("worker"),
+            decided.assigned.column("lease_ms"),
+            strict=True,
         )
-        return {
-            RequestKey(row["id"], row["commitment"]): Job(
-                request_id=row["id"],
-                commitment=Commitment(row["commitment"]),
-                model_id=ModelId(row["model_id"]),
-                model=self.names[row["model_id"]],
-                input=row["input"],
-                max_tokens=row["max_tokens"],
-                deadline_s=row["deadline_s"],
-                requester=Address(row["requester"]),
-            )
-            for row in rows
-        }
+        if request.key in servable
+    ]
+    return await leases.grant_all(connection, grants)
+
+
+async def _hand_over(
+    connection: Connection,
+    granted: Sequence[Lease],
+    expected: Mapping[RequestKey, Patience],
+    companies: Mapping[RequestKey, Company],
+) -> None:
+    """To the processes that dispatch."""
+    if granted:
+        told = [(lease.id, expected.get(lease.key), companies.get(lease.key)) for lease in granted]
+        await leases.expect(connection, [one for one in told if one[1] or one[2]])
+        await notify(connection, GRANT_CHANNEL)
 
 
 def expectations(
@@ -331,6 +346,17 @@ def expectations(
             plan.assigned.column("p90_ms"),
             strict=True,
         )
+    }
+
+
+def companies_of(plan: Plan) -> dict[RequestKey, Company]:
+    """Who is to be asked beside, for each request that it gives away and that lacks more than one
+    answer. Pure."""
+    requests: list[PendingRequest] = plan.assigned.requests.tolist()
+    return {
+        one.key: Company(one.quorum - one.agreeing - 1, frozenset(map(Address, one.excluded)))
+        for one in requests
+        if one.quorum - one.agreeing > 1
     }
 
 

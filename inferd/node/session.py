@@ -1,54 +1,67 @@
-"""What runs while this process leads: indexer, rounds, dispatch, settlement, upkeep."""
+"""What runs while this process leads: indexer, rounds, dispatch, settlement, upkeep; or those of
+its roles, and what the other processes are told and tell."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
-from eth_utils.address import to_canonical_address
 
 from indexer.database import Connection, Pool
 from indexer.follow import Indexer
 from indexer.recheck import Recheck
-from indexer.rpc import ChainIdentity
-from indexer.rpc.heads import HeadTrigger
 from indexer.status import IndexerStatus
 from indexer.store import load_cursor
-from indexer.types import WEI_PER_GWEI, Address, Hash32
-from inferd.chain.keys import address_of
+from indexer.types import Address, Hash32
 from inferd.inputs.keeper import Keeper, KeeperLimits
 from inferd.net.guarded import GuardedClient
 from inferd.node.base_fee_rises import BaseFeeRises
+from inferd.node.check_settings import check_rules
 from inferd.node.input_settings import fetcher_of
-from inferd.node.leader import Leadership, LostLeadership, poster_role
+from inferd.node.leader import CHECKING, Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
-from inferd.node.metrics import INPUT_TRIES, RESULTS
+from inferd.node.metrics import CHECKS, INPUT_TRIES, RESULTS
+from inferd.node.part import Part, SharedLocks
 from inferd.node.pool_settings import reach_of, roster_terms
-from inferd.node.preflight import ChainFacts
+from inferd.node.pull_settings import opened_pull
+from inferd.node.roles import Role, is_whole
 from inferd.node.rounds import Rounds
-from inferd.node.settings import Settings
+from inferd.node.session_settings import head_trigger, settlement_settings
 from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.supervise import run_all
+from inferd.node.told import Market, Others
 from inferd.node.upkeep import Upkeep
-from inferd.node.wakeup import Wakeup, rung_by_blocks
+from inferd.node.wakeup import (
+    ENDED_CHANNEL,
+    GRANT_CHANNEL,
+    Wakeup,
+    by_blocks,
+    rung,
+)
 from inferd.policies.journal import adopt_settings
 from inferd.policies.steering import Steering
-from inferd.protocol.deployment import Deployment
+from inferd.protocol.private import EncryptionKey
 from inferd.settlement.engine import Settlement
-from inferd.settlement.settings import SettlementSettings
 from inferd.workers import leases
+from inferd.workers.checks.checking import Checker
+from inferd.workers.checks.desk import Desk
+from inferd.workers.checks.inspection import Inspection
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.remote.roster import Roster
 from inferd.workers.retries import RetryBudget
+from inferd.workers.standings import views_of
 from scheduler.model import Rules, WorkerView
 
 if TYPE_CHECKING:
     from inferd.node.daemon import Node
 
 _MONITOR_INTERVAL_S = 0.5
+_TAKE_OVER_CHECKS_S = 1.0
 _DECIDE_WITHIN_BLOCKS = 3
 _WORKER_CONNECTIONS = 2_000
 """Each computation at a worker elsewhere holds one."""
@@ -57,18 +70,24 @@ log = structlog.get_logger("node")
 
 
 class Session:
-    """One leadership's work on one database."""
+    """One leadership's work on one database.
+
+    A process with all roles does everything by itself, and tells nobody. One with some of them does
+    what these are, goes by what the others tell for the rest, and gives leases to whoever
+    dispatches: another process or itself, in the same way.
+    """
 
     def __init__(self, node: Node, db: Pool, leadership: Leadership) -> None:
         self._node = node
         self._db = db
         self._leadership = leadership
+        self.roles = node.roles
+        self._whole = is_whole(node.roles)
+        self.others = Others(db, node.crew.names, on_change=self._ring_both)
         self._round_bell, self._settle_bell, self._input_bell = Wakeup(), Wakeup(), Wakeup()
+        self._claim_bell, self.tell_bell, self.ended_bell = Wakeup(), Wakeup(), Wakeup()
         settings, contracts = node.settings, node.deployment.contracts
         self.workers = node.crew.pool_on(db, node.outputs)
-        self._own_accounts = own_accounts(
-            settings, contracts.chain_id, [poster.address for poster in node.posters]
-        )
         self._steering = Steering()
         self._rises = BaseFeeRises()
         self.worker_views: tuple[WorkerView, ...] | None = None
@@ -87,6 +106,12 @@ class Session:
             node.rpc, db, contracts, fence=leadership.fence, may_run=lambda: self.caught_up
         )
         self.retries = RetryBudget()
+        self._inspection = Inspection(
+            self.workers,
+            check_rules(settings.checks),
+            proved=lambda: self.probation_success,
+            on_outcome=lambda kind, outcome: CHECKS.labels(kind, outcome).inc(),
+        )
         self.dispatcher = Dispatcher(
             self.workers,
             db,
@@ -95,12 +120,28 @@ class Session:
             budget=self.retries,
             proved=lambda: self.probation_success,
             files=node.outputs,
+            inspection=self._inspection,
+        )
+        self.checker = Checker(
+            Desk(
+                self.workers,
+                db,
+                self._inspection,
+                self.dispatcher.asked,
+                leadership.fence,
+                node.outputs,
+                self._ring_both,
+            ),
+            node.crew.names,
+            proved=lambda: self.probation_success,
         )
         self._http = GuardedClient(
             reach_of(settings.pool, contracts.chain_id),
             connections=_WORKER_CONNECTIONS,
             per_host=_WORKER_CONNECTIONS // 2,
         )
+        # Whoever asks no workers needs no broker.
+        self._pull = None if node.operator is None else opened_pull(settings.pull)
         self.roster = Roster(
             self.workers,
             db,
@@ -109,18 +150,10 @@ class Session:
             self.retries,
             node.crew.names,
             terms=roster_terms(settings.pool),
-            on_change=self._round_bell.ring,
+            on_change=self._pool_changed,
+            pulls=None if self._pull is None else self._pull.of,
         )
-        self.settlement = Settlement(
-            rpc=node.rpc,
-            db=db,
-            contracts=contracts,
-            signers=node.posters,
-            sign_group=self.workers.sign_group,
-            settings=settlement_settings(settings, node.facts, self._own_accounts),
-            fence=leadership.fence,
-            claim=lambda poster: leadership.claim(poster_role(contracts.chain_id, poster)),
-        )
+        self.settlement = self._settlement_of(node) if Role.SETTLE in node.roles else None
         self.inputs = Keeper(
             db,
             fetcher_of(settings.inputs, contracts.chain_id),
@@ -129,6 +162,8 @@ class Session:
                 settings.inputs.per_host,
                 settings.inputs.max_tries,
                 settings.scheduling.inclusion_s,
+                settings.inputs.max_bytes,
+                settings.inputs.total_bytes,
             ),
             fence=leadership.fence,
             bell=self._input_bell,
@@ -140,12 +175,12 @@ class Session:
             inputs=self._round_inputs,
             steering=self._steering,
             policy_budget_s=lambda: node.settings.scheduling.policy_budget_ms / 1000,
-            dispatcher=self.dispatcher,
+            dispatcher=self.dispatcher if self._whole else None,
             names=node.crew.names,
             fence=leadership.fence,
             bell=self._round_bell,
             # Before the first look of settlement nothing would seem to cost more than its base fee.
-            may_decide=lambda: self.caught_up and self.settlement.knows_prices,
+            may_decide=self._may_decide,
             record_up_to=settings.retention.recorded_requests,
             on_decided=self._input_bell.ring,
         )
@@ -158,10 +193,38 @@ class Session:
             input_hours=settings.retention.input_hours,
             snapshot_hours=settings.retention.snapshot_hours,
             snapshot_bytes=settings.retention.snapshot_mb * 1_000_000,
-            own_accounts=self._own_accounts,
+            own_accounts=lambda: self.own_accounts,
             limits=lambda: limits_of(node.settings.limits, node.settings.tenants),
             on_expiry=self._ring_both,
         )
+
+    def _settlement_of(self, node: Node) -> Settlement:
+        contracts, leadership = node.deployment.contracts, self._leadership
+        if node.facts is None:
+            raise RuntimeError("settlement needs to know what the contracts have fixed")
+        return Settlement(
+            rpc=node.rpc,
+            db=self._db,
+            contracts=contracts,
+            signers=node.posters,
+            sign_group=self.workers.sign_group,
+            settings=settlement_settings(node.settings, node.facts, self.own_accounts),
+            fence=leadership.fence_in_turn,
+            claim=lambda poster: leadership.claim(poster_role(contracts.chain_id, poster)),
+            sharing=None if self._whole else SharedLocks(leadership, contracts.chain_id),
+        )
+
+    @property
+    def own_accounts(self) -> frozenset[Address]:
+        """The accounts whose money is the operator's: who has no key of theirs asks who has."""
+        named = self._node.own_accounts
+        return self.others.own_accounts if named is None else named
+
+    @property
+    def keys_held(self) -> Mapping[Address, Collection[EncryptionKey]]:
+        """To which inputs may be encrypted for each worker, as this process knows."""
+        crew = self._node.crew
+        return self.roster.encryption_keys | dict.fromkeys(crew.addresses, crew.sealing.keys)
 
     @property
     def probation_success(self) -> float:
@@ -171,48 +234,85 @@ class Session:
     @property
     def caught_up(self) -> bool:
         """See `tells_of_now`."""
-        return tells_of_now(self.indexer.status)
+        if Role.INDEX in self.roles:
+            return tells_of_now(self.indexer.status)
+        return self.others.caught_up
 
     async def run(self) -> None:
         """Until cancelled. Raises SessionEnded, or what only a person can mend."""
-        await self.indexer.prepare()
-        async with self._db.acquire() as connection, connection.transaction():
-            await self._leadership.fence(connection)
-            # Their daemon is gone, and with it what it computed for them.
-            abandoned = await leases.abandon_previous(connection)
-            await adopt_settings(connection, self._node.settings.scheduling.choice)
-        await self.inputs.begin_again()
-        if abandoned:
-            log.info("abandoned_leases", count=len(abandoned))
+        if Role.INDEX in self.roles:
+            await self.indexer.prepare()
+        if Role.SCHEDULE in self.roles:
+            await self._take_over()
+        if Role.DISPATCH in self.roles:
+            async with self._db.acquire() as connection, connection.transaction():
+                await self._leadership.fence(connection)
+                await self._inspection.begin(connection)
         try:
-            bells = self._round_bell, self._settle_bell
-            async with rung_by_blocks(self._node.database.url, *bells):
+            async with rung(self._node.database.url, self._rings()):
                 self._ring_both()
-                await run_all(
-                    {
-                        "leadership": self._watch_leadership,
-                        "indexer": self.indexer.run,
-                        "recheck": self.recheck.run,
-                        "rounds": self.rounds.run,
-                        "roster": self.roster.run,
-                        "inputs": self.inputs.run,
-                        "dispatch": self.dispatcher.watch,
-                        "settlement": self._settle,
-                        "upkeep": self.upkeep.run,
-                        "monitor": self._monitor,
-                    }
-                )
+                await run_all(self._tasks())
         finally:
             self._steering.close()
             await self.dispatcher.close()
             await self._http.close()
+            if self._pull is not None:
+                await self._pull.close()
+
+    async def _take_over(self) -> None:
+        async with self._db.acquire() as connection, connection.transaction():
+            await self._leadership.fence(connection)
+            abandoned = 0
+            if self._whole:
+                # Their daemon is gone, and with it what it computed for them.
+                abandoned = len(await leases.abandon_previous(connection))
+            await adopt_settings(connection, self._node.settings.scheduling.choice)
+        await self.inputs.begin_again()
+        if abandoned:
+            log.info("abandoned_leases", count=abandoned)
+
+    def _rings(self) -> Mapping[str, Collection[Wakeup]]:
+        bells = self._round_bell, self._settle_bell
+        if self._whole:
+            return by_blocks(*bells)
+        return {**by_blocks(*bells), GRANT_CHANNEL: [self._claim_bell], ENDED_CHANNEL: bells}
+
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {"leadership": self._watch_leadership}
+        if Role.INDEX in self.roles:
+            tasks |= {"indexer": self.indexer.run, "recheck": self.recheck.run}
+        if Role.SCHEDULE in self.roles:
+            tasks |= {
+                "rounds": self.rounds.run,
+                "inputs": self.inputs.run,
+                "upkeep": self.upkeep.run,
+            }
+        if self.roles & {Role.DISPATCH, Role.SETTLE}:
+            tasks["roster"] = self.roster.run
+        if Role.DISPATCH in self.roles:
+            tasks |= {"dispatch": self.dispatcher.watch, "checks": self._check}
+        if self.settlement is not None:
+            tasks["settlement"] = partial(self._settle, self.settlement)
+        if not self._whole:
+            part = Part(self, self._node, self._db, self._leadership)
+            tasks |= part.tasks(claim_bell=self._claim_bell)
+        return tasks | {"monitor": self._monitor}
 
     async def adopt_settings(self) -> None:
         """Takes over what the settings file says by now."""
-        async with self._db.acquire() as connection, connection.transaction():
-            await self._leadership.fence(connection)
-            await adopt_settings(connection, self._node.settings.scheduling.choice)
+        if Role.SCHEDULE in self.roles:
+            async with self._db.acquire() as connection, connection.transaction():
+                await self._leadership.fence(connection)
+                await adopt_settings(connection, self._node.settings.scheduling.choice)
+        self.roster.adopt(roster_terms(self._node.settings.pool))
         self._round_bell.ring()
+
+    async def _check(self) -> None:
+        """One of all that dispatch checks answers."""
+        while True:
+            if await self._leadership.claim(CHECKING) is not None:
+                await self.checker.run()
+            await asyncio.sleep(_TAKE_OVER_CHECKS_S)
 
     async def _watch_leadership(self) -> None:
         try:
@@ -226,12 +326,22 @@ class Session:
     def _lease_ended(self, outcome: str) -> None:
         RESULTS.labels(outcome).inc()
         self._ring_both()
+        self.ended_bell.ring()
+
+    def _pool_changed(self) -> None:
+        self._round_bell.ring()
+        self.tell_bell.ring()
+        self._claim_bell.ring()
+
+    def ring_rounds(self) -> None:
+        """What rounds decide on has changed."""
+        self._round_bell.ring()
 
     def _ring_both(self) -> None:
         self._round_bell.ring()
         self._settle_bell.ring()
 
-    async def _settle(self) -> None:
+    async def _settle(self, settlement: Settlement) -> None:
         again_at_s: float | None = None
         while True:
             await self._settle_bell.wait(until_s=again_at_s)
@@ -241,22 +351,52 @@ class Session:
             async with self._db.acquire() as connection:
                 head = await load_cursor(connection)
             if head is not None:
-                knew_prices = self.settlement.knows_prices
-                again_at_s = await self.settlement.step(head)
-                if self.settlement.knows_prices and not knew_prices:
+                knew_prices = settlement.knows_prices
+                again_at_s = await settlement.step(head)
+                if settlement.knows_prices and not knew_prices:
                     self._round_bell.ring()
+                    self.tell_bell.ring()
+
+    def _may_decide(self) -> bool:
+        settlement, others = self.settlement, self.others
+        prices = others.knows_prices if settlement is None else settlement.knows_prices
+        # Without its dispatchers a worker is not unknown, but out of sight.
+        return self.caught_up and prices and (self._whole or others.has_offers)
+
+    async def market(self) -> Market | None:
+        """None where nobody has seen the chain's prices."""
+        settlement = self.settlement
+        if settlement is None:
+            return self.others.market
+        if not settlement.knows_prices:
+            return None
+        status = settlement.status
+        return Market(await settlement.gas_model(), status.tip_wei, status.crowded_out)
+
+    async def _views(self, connection: Connection) -> tuple[WorkerView, ...]:
+        """The workers that a round can give something to."""
+        if self._whole:
+            views = await self.workers.views(connection, self.own_accounts)
+            return with_private(views, self.keys_held)
+        counts = await leases.count_active(connection)
+        presences = [
+            replace(one, in_flight=counts.get(one.address, 0)) for one in self.others.presences
+        ]
+        views = await views_of(connection, presences, self.own_accounts)
+        return with_private(views, self.others.keys_held)
 
     async def _round_inputs(self, connection: Connection) -> RoundInputs:
         settings = self._node.settings
         scheduling = settings.scheduling
-        self.worker_views = with_private(
-            await self.workers.views(connection, self._own_accounts), self._node.crew.addresses
-        )
+        market, facts = await self.market(), self._node.facts
+        if market is None or facts is None:
+            raise RuntimeError("a round needs prices and the terms of the contracts")
+        self.worker_views = await self._views(connection)
         return RoundInputs(
             workers=self.worker_views,
-            gas=await self.settlement.gas_model(),
+            gas=market.gas,
             rules=Rules(
-                poster_bps=self._node.facts.poster_bps,
+                poster_bps=facts.poster_bps,
                 max_wait_s=scheduling.max_wait_s,
                 inclusion_s=scheduling.inclusion_s,
                 gas_margin=scheduling.gas_margin,
@@ -265,7 +405,7 @@ class Session:
                 ),
                 expected_batch=scheduling.expected_batch,
                 max_attempts=scheduling.max_attempts,
-                priority_fee_wei=self.settlement.status.tip_wei,
+                priority_fee_wei=market.tip_wei,
                 limits=limits_of(
                     settings.limits, settings.tenants, unposted=settings.most_unposted
                 ),
@@ -273,9 +413,8 @@ class Session:
             ),
             now_s=time.time(),
             max_gas=settings.posting.max_gas,
-            private_keys=self._node.crew.sealing.keys,
             budgets_wei=budgets_of(settings.limits),
-            unposted=self.settlement.status.crowded_out,
+            unposted=market.unposted,
         )
 
     async def _monitor(self) -> None:
@@ -298,62 +437,4 @@ def tells_of_now(index: IndexerStatus) -> bool:
         index.last_progress_monotonic is not None
         and index.indexed is not None
         and max(index.lag_blocks, index.head_behind_blocks) <= _DECIDE_WITHIN_BLOCKS
-    )
-
-
-def head_trigger(settings: Settings, deployment: Deployment) -> HeadTrigger | None:
-    """Raises BadRpcUrl."""
-    if not settings.rpc_ws_urls:
-        return None
-    genesis_hash = Hash32(deployment.genesis_hash)
-    identity = ChainIdentity(deployment.contracts.chain_id, genesis_hash)
-    return HeadTrigger(settings.rpc_ws_urls, identity)
-
-
-def own_accounts(
-    settings: Settings, chain_id: int, posters: Iterable[Address]
-) -> frozenset[Address]:
-    """The accounts whose money is the operator's. Raises BadKey."""
-    named = settings.posting.own_accounts
-    if named is not None:
-        return frozenset(Address(to_canonical_address(account)) for account in named)
-    return frozenset(
-        {
-            *posters,
-            *(
-                address_of(worker.owner, chain_id, use=f"owner of worker {worker.name}")
-                for worker in settings.workers
-                if worker.owner is not None
-            ),
-        }
-    )
-
-
-def settlement_settings(
-    settings: Settings, facts: ChainFacts, own: frozenset[Address]
-) -> SettlementSettings:
-    """The operator's choices in settlement's own units."""
-    posting = settings.posting
-    return SettlementSettings(
-        poster_bps=facts.poster_bps,
-        pool_visible=not settings.rpc_send_urls,
-        own_accounts=own,
-        confirmations=posting.confirmations,
-        max_in_flight=posting.max_in_flight,
-        max_fee_per_gas_wei=posting.max_fee_gwei * WEI_PER_GWEI,
-        max_priority_fee_wei=posting.max_priority_fee_gwei * WEI_PER_GWEI,
-        max_transaction_wei=posting.max_transaction_gwei * WEI_PER_GWEI,
-        cap_wei_per_hour=posting.cap_gwei_per_hour * WEI_PER_GWEI,
-        cap_wei_per_day=posting.cap_gwei_per_day * WEI_PER_GWEI,
-        delay_price_wei_per_s=posting.delay_price_gwei_per_s * WEI_PER_GWEI,
-        guard_s=posting.guard_s,
-        lead_s=posting.lead_s,
-        max_results=posting.max_results,
-        max_gas=posting.max_gas,
-        warn_runway_results=posting.warn_runway_results,
-        stop_runway_results=posting.stop_runway_results,
-        refunds=posting.refund_expired,
-        refund_max_fee_per_gas_wei=posting.refund_max_fee_gwei * WEI_PER_GWEI,
-        refund_min_fee_ratio=posting.refund_min_fee_ratio,
-        refund_budget_wei_per_day=posting.refund_budget_gwei_per_day * WEI_PER_GWEI,
     )

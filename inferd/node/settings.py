@@ -27,10 +27,13 @@ from pydantic_settings import (
 
 from indexer.errors import OperatorError
 from inferd.chain.keys import KeySource
+from inferd.node.check_settings import CheckSettings
+from inferd.node.dispute_settings import DisputeSettings
 from inferd.node.input_settings import InputSettings
 from inferd.node.limit_settings import LimitSettings, TenantSettings
-from inferd.node.pool_settings import PoolSettings
+from inferd.node.pool_settings import LIVE_OF_POOL, PoolSettings
 from inferd.node.posting_settings import PostingSettings
+from inferd.node.pull_settings import PullSettings
 from inferd.node.scheduling_settings import SchedulingSettings
 from inferd.node.settings_section import Section
 from inferd.node.worker_settings import WorkerSettings
@@ -39,7 +42,8 @@ from inferd.workers.service.settings import AgentSettings
 from scheduler import flow
 
 LIVE = ("scheduling", "limits", "tenants")
-"""What SIGHUP changes; all else needs a restart."""
+"""Sections that SIGHUP changes whole; of `[pool]` it changes `LIVE_OF_POOL`, and all else needs a
+restart."""
 _OTHER_VARIABLES = ("config", "anvil")  # read elsewhere, or before there are settings
 
 
@@ -160,11 +164,14 @@ class Settings(BaseSettings):
     workers: tuple[WorkerSettings, ...] = ()
     """Your workers: inside the daemon, or behind an `inferd worker`."""
     pool: PoolSettings = PoolSettings()
+    checks: CheckSettings = CheckSettings()
+    pull: PullSettings = PullSettings()
 
     api: ApiSettings = ApiSettings()
     index: IndexSettings = IndexSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     posting: PostingSettings = PostingSettings()
+    disputes: DisputeSettings = DisputeSettings()
     inputs: InputSettings = InputSettings()
     outputs: OutputSettings = OutputSettings()
     private: PrivateSettings = PrivateSettings()
@@ -237,6 +244,25 @@ class Settings(BaseSettings):
         if len(set(names)) != len(names):
             raise ValueError("two workers have one name")
         return workers
+
+
+def taken_over(running: Settings, fresh: Settings) -> tuple[Settings, list[str]]:
+    """What is in force after SIGHUP, and the names of what differs and needs a restart."""
+    pool = running.pool.model_copy(
+        update={name: getattr(fresh.pool, name) for name in LIVE_OF_POOL}
+    )
+    wait = [
+        name
+        for name in Settings.model_fields
+        if name not in (*LIVE, "pool") and getattr(fresh, name) != getattr(running, name)
+    ]
+    wait += [
+        f"pool.{name}"
+        for name in PoolSettings.model_fields
+        if getattr(fresh.pool, name) != getattr(pool, name)
+    ]
+    changed = {name: getattr(fresh, name) for name in LIVE}
+    return running.model_copy(update={**changed, "pool": pool}), wait
 
 
 def load_settings(path: Path | None = None, **overrides: Any) -> Settings:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from indexer.database import Connection
@@ -11,7 +12,6 @@ from indexer.types import Address
 from inferd.node.spending import load_budgets
 from inferd.node.tenants import load_uses
 from inferd.protocol.private import (
-    INPUT_MAGIC,
     EncryptionKey,
     NotPrivate,
     private_model,
@@ -21,6 +21,7 @@ from inferd.protocol.request import Delivery, InputKind
 from inferd.protocol.request import ModelId as ChainModelId
 from inferd.settlement.delivery_gas import later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, unserved
 from inferd.workers.leases import failure_words
 from inferd.workers.length_stats import Lengths
 from scheduler.allowance import Taken
@@ -57,8 +58,6 @@ class RoundInputs:
     """Windows in seconds and the gas that may be spent within each."""
     unposted: int = 0
     """Results that wait for room in a post."""
-    private_keys: frozenset[EncryptionKey] = frozenset()
-    """To which inputs may be encrypted."""
 
     def gas_cap(self, block_gas_limit: int) -> int:
         """Of a transaction that a block has room for."""
@@ -104,48 +103,57 @@ def _on_blocks(rules: Rules, interval_s: float) -> Rules:
     return replace(rules, inclusion_s=inclusion_s, block_interval_s=interval_s)
 
 
-def unsupported(
-    quorum: int, head: bytes, keys: Collection[EncryptionKey], *, under_terms: bool
-) -> str | None:
-    """What of a request this node cannot do, in words; `head` is the beginning of its input."""
-    if under_terms:
-        return "models with a verifier or a dispute window are not served by this node"
-    if quorum != 1:
-        return f"a quorum of {quorum} workers is not served by this node"
+def unsupported(quorum: int, head: bytes, *, lacking_terms: str | None) -> str | None:
+    """What of a request this node cannot do, in words; `head` is the beginning of its input,
+    `lacking_terms` says what of its terms it cannot (`inferd.settlement.terms.unserved`)."""
+    if lacking_terms is not None:
+        return lacking_terms
     try:
         recipient = recipient_of(head)
     except NotPrivate as error:
         return str(error)
-    if recipient is not None and recipient not in keys:
-        return "its input is encrypted to a key that this node does not have"
+    if recipient is not None and quorum > 1:
+        return "workers cannot agree on a private request: each encrypts its answer anew"
     return None
 
 
 def with_private(
-    views: Iterable[WorkerView], holders: Collection[Address]
+    views: Iterable[WorkerView], held: Mapping[Address, Collection[EncryptionKey]]
 ) -> tuple[WorkerView, ...]:
-    """The workers, of which `holders` have the node's keys: they serve the private requests of
-    their models too."""
-    return tuple(_with_private(view) if Address(view.id) in holders else view for view in views)
+    """The workers, who serve private requests of their models too: those encrypted to a key that
+    they hold."""
+    return tuple(_with_private(view, held.get(Address(view.id), ())) for view in views)
 
 
-def _with_private(view: WorkerView) -> WorkerView:
-    private = {_private(model): estimate for model, estimate in view.service.items()}
+def _with_private(view: WorkerView, keys: Collection[EncryptionKey]) -> WorkerView:
+    if not keys:
+        return view
+    private = {
+        _private(model, key): estimate for model, estimate in view.service.items() for key in keys
+    }
     loaded = view.loaded
     if loaded is not None:
-        loaded |= {_private(model) for model in loaded}
+        loaded |= {_private(model, key) for model in loaded for key in keys}
     return replace(view, service={**view.service, **private}, loaded=loaded)
 
 
-def _private(model: ModelId) -> ModelId:
-    return ModelId(private_model(ChainModelId(model)))
+@lru_cache(maxsize=16_384)
+def _private(model: ModelId, key: EncryptionKey) -> ModelId:
+    """Asked for in each round, of every worker's models and keys."""
+    return ModelId(private_model(ChainModelId(model), key))
 
 
-def request_of(
-    row: Any, max_gas: int, lengths: Lengths, keys: Collection[EncryptionKey] = ()
-) -> PendingRequest:
-    """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer, inputs
-    may be encrypted to `keys`."""
+def _as_scheduled(model: ModelId, head: bytes) -> ModelId:
+    """What workers must serve to compute a request with an input that begins so."""
+    try:
+        recipient = recipient_of(head)
+    except NotPrivate:
+        return model  # it is unsupported
+    return model if recipient is None else _private(model, recipient)
+
+
+def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
+    """The request of a row of `inferd.node.feed`; `max_gas` bounds a call of its consumer."""
     delivery = (
         Delivery(row["delivery"]),
         row["callback_gas_limit"],
@@ -154,13 +162,13 @@ def request_of(
     )
     tokens = lengths.predict(row["model_id"], row["requester"], row["max_tokens"])
     head = row["head"] or b""
-    lacking = unsupported(row["quorum"], head, keys, under_terms=row["under_terms"])
-    model = ModelId(row["model_id"])
+    lacking_terms = unserved(row["verifier"]) if row["under_terms"] else None
+    lacking = unsupported(row["quorum"], head, lacking_terms=lacking_terms)
     by_uri, input_state = row["input_kind"] == InputKind.URI, row["input_state"]
     return PendingRequest(
         key=RequestKey(row["id"], row["commitment"]),
         tenant=TenantId(row["requester"]),
-        model=_private(model) if head.startswith(INPUT_MAGIC) else model,
+        model=_as_scheduled(ModelId(row["model_id"]), head),
         fee_wei=row["fee_wei"],
         submitted_at_s=row["created_at_s"],
         deadline_s=row["deadline_s"],
@@ -171,11 +179,15 @@ def request_of(
         batchable=row["batchable"],
         bad_input=failure_words(row["bad_input"]),
         tried=frozenset(WorkerId(worker) for worker in row["tried"] or ()),
+        quorum=row["quorum"],
+        answers=row["answers"],
+        agreeing=row["agreeing"],
+        excluded=frozenset(WorkerId(worker) for worker in row["excluded"] or () if worker),
         unsupported=lacking or undeliverable(*delivery, max_gas),
         input_awaited=by_uri and input_state not in ("here", "lost"),
         input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
-        later_gas=later_gas(*delivery),
+        later_gas=later_gas(*delivery) + (HELD_GAS + RELEASE_GAS if row["under_terms"] else 0),
         charged=row["charged"],
         tokens_mean=tokens.mean,
         tokens_sigma=tokens.sigma,

@@ -9,22 +9,25 @@ from inferd.protocol.request import Delivery
 from inferd.settlement.delivery_gas import later_gas
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.purse import spent_on_work_wei
+from inferd.settlement.quorum import TALLY
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS
 from scheduler.allowance import Budget
 from scheduler.cover import Cover
 from scheduler.model import DeliveryKind
 
 _OUTSTANDING = f"""
     SELECT r.batchable, r.delivery, r.callback_gas_limit, length(r.input) AS input_bytes,
-           r.max_tokens, count(*) AS requests
-    FROM chain.request r
+           r.max_tokens, r.under_terms, r.quorum, r.under_terms, count(*) AS requests
+    FROM chain.request r CROSS JOIN LATERAL ({TALLY}) q
     WHERE r.status = 'pending' AND r.deadline_s > (SELECT timestamp_s FROM chain.cursor)
       AND (EXISTS (SELECT FROM node.lease l WHERE l.request_id = r.id
                    AND l.commitment = r.commitment AND l.state = 'active')
-           OR EXISTS (SELECT FROM node.result n WHERE n.request_id = r.id
-                      AND n.commitment = r.commitment AND {POSTABLE}))
+           OR EXISTS (SELECT FROM node.result n WHERE r.quorum = 1 AND n.request_id = r.id
+                      AND n.commitment = r.commitment AND {POSTABLE})
+           OR q.agreed)
       AND NOT EXISTS (SELECT FROM node.tx_item i JOIN node.tx_attempt a USING (intent_id)
                       WHERE i.request_id = r.id AND i.commitment = r.commitment AND i.live)
-    GROUP BY 1, 2, 3, 4, 5
+    GROUP BY 1, 2, 3, 4, 5, 6, 7
 """  # noqa: S608 - constants
 
 
@@ -40,6 +43,9 @@ async def load_budgets(
         gas = cover.gas.of_delivery(DeliveryKind[delivery.name]) + later_gas(
             delivery, row["callback_gas_limit"], row["input_bytes"], row["max_tokens"]
         )
+        if row["under_terms"]:
+            gas += HELD_GAS + RELEASE_GAS
+        gas += cover.quorum_gas(row["quorum"])
         each_wei = cover.cost_wei(gas, batchable=row["batchable"])
         outstanding_wei += row["requests"] * each_wei
     budgets = []

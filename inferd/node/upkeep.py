@@ -42,7 +42,7 @@ class Upkeep:
         input_hours: int,
         snapshot_hours: int,
         snapshot_bytes: int,
-        own_accounts: Collection[Address],
+        own_accounts: Callable[[], Collection[Address]],
         limits: Callable[[], Limits],
         on_expiry: Callable[[], None],
     ) -> None:
@@ -162,4 +162,4 @@ class Upkeep:
     async def measure_accounts(self) -> None:
         """Brings the gauges of fees and gas up to date."""
         async with self._db.acquire() as connection:
-            await account_metrics.measure(connection, self._own_accounts)
+            await account_metrics.measure(connection, self._own_accounts())

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.database import Connection
-from inferd.node.api_models import CallbackState, RequestState, RequestView
+from inferd.inputs.rows import NO_ROOM
+from inferd.node.api_models import CallbackState, CheckState, RequestState, RequestView
+from inferd.protocol.private import HEAD_BYTES, KEY_BYTES, is_private
 from inferd.protocol.request import Delivery
 from inferd.settlement.decisions import DECISION_COLUMNS, decision_of
 from inferd.settlement.postable import POSTABLE
+from inferd.settlement.quorum import TALLY
 from scheduler.decision import NUMBER_NAMES
 from scheduler.explain import sentence as explain
 from scheduler.model import Numbers, Reason
@@ -21,19 +24,29 @@ _SELECT = f"""
            r.settled_block, r.settled_tx_hash,
            r.delivery, r.callback_delivered_block, r.callback_failures, r.callback_failure,
            c.block_number AS head_number, c.timestamp_s AS head_timestamp_s,
+           r.quorum, tally.agreeing,
+           CASE WHEN r.quorum > 1 THEN (
+               SELECT count(*) FROM node.result n
+               WHERE n.request_id = r.id AND n.commitment = r.commitment) ELSE 0 END AS answers,
            res.worker AS result_worker, res.digest AS result_digest,
            lease.worker AS lease_worker, tries.attempts,
            refusal.reason AS refusal_reason, decision.*,
+           hold.state AS payment, wrong.id AS disagreement,
            named.tries AS input_tries, named.trouble AS input_trouble,
+           substr(CASE WHEN r.input_kind = 0 THEN r.input ELSE named.content END, 1, {HEAD_BYTES})
+               AS input_head,
+           checked.undecided AS check_undecided,
            live.kind AS live_kind, live.hash AS live_hash, live.items AS live_items,
            (SELECT count(*) FROM chain.request same
             WHERE same.settled_tx_hash = r.settled_tx_hash AND same.status = 'fulfilled')
                AS batch_size
     FROM chain.request r
     CROSS JOIN chain.cursor c
+    CROSS JOIN LATERAL ({TALLY}) tally
     LEFT JOIN LATERAL (
         SELECT n.worker, n.digest FROM node.result n
         WHERE n.request_id = r.id AND n.commitment = r.commitment AND {POSTABLE}
+          AND (r.quorum = 1 OR (tally.agreed AND n.digest = tally.digest))
         ORDER BY n.computed_at LIMIT 1
     ) res ON true
     LEFT JOIN node.lease lease
@@ -45,6 +58,16 @@ _SELECT = f"""
     LEFT JOIN node.refusal refusal
         ON refusal.request_id = r.id AND refusal.commitment = r.commitment
            AND refusal.deadline_s = r.deadline_s
+    LEFT JOIN chain.hold hold ON hold.request_id = r.id AND hold.commitment = r.commitment
+    LEFT JOIN LATERAL (
+        SELECT id FROM node.disagreement d
+        WHERE d.request_id = r.id AND d.commitment = r.commitment AND d.digest = r.digest
+          AND d.decided
+        ORDER BY d.id LIMIT 1
+    ) wrong ON true
+    LEFT JOIN node.spot_check checked
+        ON checked.request_id = r.id AND checked.commitment = r.commitment
+           AND (checked.undecided OR checked.held_until > clock_timestamp())
     LEFT JOIN node.input named
         ON named.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END
     LEFT JOIN LATERAL (
@@ -120,7 +143,7 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         cancel_requested=row["cancel_requested"],
         state=state,
         reason=reason,
-        sentence=None if reason is None else _sentence(row, Reason(reason)),
+        sentence=None if reason is None else _sentence(row, Reason(reason), names),
         attempts=row["attempts"],
         worker=_optional_hex(row["worker"] or row["result_worker"] or row["lease_worker"]),
         waited_blocks=max(0, until - row["created_block"]),
@@ -128,8 +151,14 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
         tx_hash=_optional_hex(row["settled_tx_hash"] if settled else row["live_hash"]),
         settled_block=row["settled_block"],
         digest=_optional_hex(row["digest"] or row["result_digest"]),
+        quorum=row["quorum"],
+        answers=row["answers"],
+        agreeing=row["agreeing"],
         callback=callback_of(row),
+        check=_check_of(row) if state is RequestState.COMPUTED else None,
         callback_failure=_optional_hex(row["callback_failure"]),
+        payment=row["payment"],
+        disagreement=row["disagreement"],
         numbers={
             name: str(value)
             for name in NUMBER_NAMES
@@ -138,14 +167,24 @@ def _view(row: Any, names: Mapping[bytes, str]) -> RequestView:
     )
 
 
-def _sentence(row: Mapping[str, Any], reason: Reason) -> str:
+def _sentence(row: Mapping[str, Any], reason: Reason, names: Mapping[bytes, str]) -> str:
     """In words, with the numbers of the newest decision if that is what it decided."""
+    if reason is Reason.MODEL_UNKNOWN and is_private(row["input_head"] or b""):
+        model = names.get(row["model_id"], _hex(row["model_id"]))
+        key = _hex(row["input_head"][-KEY_BYTES:])
+        return (
+            f"Its input is encrypted to the key {key}, and no registered worker that holds this"
+            f" key serves model {model}."
+        )
     if row["decision_reason"] != reason:
         return explain(reason, Numbers())
     named = {name: row[f"decision_{name}"] for name in DECISION_COLUMNS}
     sentence = decision_of(named).sentence
     if reason is Reason.INPUT_AWAITED and row["input_trouble"] is not None:
-        sentence += f" Try {row['input_tries']} failed: {row['input_trouble']}."
+        if row["input_trouble"] == NO_ROOM:
+            sentence += f" It waits for room: {NO_ROOM}."
+        else:
+            sentence += f" Try {row['input_tries']} failed: {row['input_trouble']}."
     return sentence
 
 
@@ -156,6 +195,12 @@ def callback_of(row: Mapping[str, Any]) -> CallbackState | None:
     if row["callback_delivered_block"] is not None:
         return CallbackState.DELIVERED
     return CallbackState.FAILED if row["callback_failures"] else CallbackState.OWED
+
+
+def _check_of(row: Mapping[str, Any]) -> CheckState | None:
+    if row["check_undecided"] is None:
+        return None
+    return CheckState.UNDECIDED if row["check_undecided"] else CheckState.HELD
 
 
 def _batch_size(row: Any, state: RequestState) -> int | None:

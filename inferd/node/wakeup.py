@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 
-from indexer.database import BLOCK_CHANNEL, connect
+from indexer.database import BLOCK_CHANNEL, Connection, connect
 from indexer.errors import DatabaseUnreachable
 from inferd.policies.journal import POLICY_CHANNEL
+
+GRANT_CHANNEL = "inferd_grant"
+"""NOTIFY channel: leases were granted, for dispatchers to take."""
+ENDED_CHANNEL = "inferd_ended"
+"""NOTIFY channel: leases ended in the process that dispatched them."""
 
 _QUIET_S = 5.0
 
@@ -47,25 +52,35 @@ class Wakeup:
         self._event.clear()
 
 
+async def notify(connection: Connection, channel: str) -> None:
+    """When the caller's transaction commits."""
+    await connection.execute("SELECT pg_notify($1, '')", channel)
+
+
 @contextlib.asynccontextmanager
-async def rung_by_blocks(url: str, *bells: Wakeup) -> AsyncIterator[None]:
-    """Rings all bells at each commit of the indexer, and when the policy is changed. Raises
-    DatabaseUnreachable."""
+async def rung(url: str, rings: Mapping[str, Collection[Wakeup]]) -> AsyncIterator[None]:
+    """Rings the bells of each channel with its notifications. Raises DatabaseUnreachable."""
     connection = await connect(url)
 
-    def ring(*_: object) -> None:
-        for bell in bells:
+    def ring(_connection: object, _pid: int, channel: str, _payload: object) -> None:
+        for bell in rings[channel]:
             bell.ring()
 
     def lost(_: object) -> None:
-        for bell in bells:
-            bell.break_off()
+        for bells in rings.values():
+            for bell in bells:
+                bell.break_off()
 
     try:
         connection.add_termination_listener(lost)
-        for channel in (BLOCK_CHANNEL, POLICY_CHANNEL):
+        for channel in rings:
             await connection.add_listener(channel, ring)
         yield
     finally:
         with contextlib.suppress(Exception):
             await connection.close(timeout=2)
+
+
+def by_blocks(*bells: Wakeup) -> dict[str, Collection[Wakeup]]:
+    """Rings for `rung`: each commit of the indexer, and each change of the policy."""
+    return {BLOCK_CHANNEL: bells, POLICY_CHANNEL: bells}

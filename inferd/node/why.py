@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferd.node.api_models import CallbackState, RequestState, RequestView, WhyView
+from inferd.node.api_models import CallbackState, CheckState, RequestState, RequestView, WhyView
 from scheduler.model import Reason
 
 NEXT_ACTIONS: dict[str, str] = {
@@ -20,14 +20,17 @@ NEXT_ACTIONS: dict[str, str] = {
     Reason.TENANT_RATE: "Wait; the owner can raise the requester's allowance.",
     Reason.PROBATION_CAP: "Wait for another worker, or until the new ones have proved themselves.",
     Reason.BUDGET_SPENT: "Wait; the owner can raise the budget.",
+    Reason.QUORUM_SHORT: "Wait for workers of more owners, or ask again with a smaller quorum.",
     Reason.INPUT_AWAITED: "Wait; where the last try failed, make the content reachable.",
     Reason.POSTING_BEHIND: "Wait until results are posted; what is in their way, `status` names.",
     Reason.DEADLINE_INFEASIBLE: "Wait for the refund, and ask again with a later deadline.",
-    Reason.MODEL_UNKNOWN: "Ask for a model that `inferd workers` shows, in private for one of the "
-    "node's own workers; the fee is refunded later.",
+    Reason.MODEL_UNKNOWN: "Ask for a model that `inferd workers` shows; in private for one of the "
+    "worker that has the key, or of the node's own. The fee is refunded later.",
     Reason.MEMORY_TOO_LARGE: "Ask again with less memory; this one is refunded later.",
     Reason.UNSUPPORTED: "Ask again without what the sentence names; this one is refunded later.",
     Reason.ATTEMPTS_EXHAUSTED: "Wait for the refund; the workers' logs say why they failed.",
+    Reason.NO_AGREEMENT: "Wait for the refund; ask for a smaller quorum, or a model whose answers "
+    "are the same on all machines.",
     Reason.BAD_INPUT: "Correct the input and ask again; this one is refunded after its deadline.",
     Reason.INPUT_UNAVAILABLE: "Make the content reachable and ask again; this one is refunded.",
 }
@@ -42,7 +45,25 @@ _SENTENCES: dict[RequestState, str] = {
     RequestState.REFUNDED: "Its fee was credited back by transaction {tx_hash}.",
 }
 
+_UNTIL_AGREED = frozenset(
+    {
+        RequestState.PENDING,
+        RequestState.WAITING,
+        RequestState.ASSIGNED,
+        RequestState.REFUSED,
+        RequestState.EXPIRED,
+    }
+)
 
+_CHECKS: dict[CheckState, str] = {
+    CheckState.HELD: "Before that another worker computes it once more.",
+    CheckState.UNDECIDED: "Workers contradict each other about it, and none of them is posted.",
+}
+_CHECK_ACTIONS: dict[CheckState, str] = {
+    CheckState.HELD: "Wait: it is posted when that is done, or has taken too long.",
+    CheckState.UNDECIDED: "Wait for another worker's answer, or for the refund; the owner can"
+    " offer the model itself: its own worker's answer decides.",
+}
 _CALLBACKS: dict[CallbackState, str] = {
     CallbackState.OWED: "The contract that asked has not been called with the output yet.",
     CallbackState.DELIVERED: "The contract that asked was called with the output.",
@@ -69,11 +90,20 @@ def why(view: RequestView, posting: str = "", delivering: str = "") -> WhyView:
     sentence = (
         view.sentence if named and view.sentence else _SENTENCES[view.state].format(**dict(view))
     )
-    if view.state is RequestState.COMPUTED and posting:
+    if view.check is not None:
+        sentence = f"{sentence} {_CHECKS[view.check]}"
+    elif view.state is RequestState.COMPUTED and posting:
         sentence = f"{sentence} {posting}"
     next_action = NEXT_ACTIONS[
         RequestState.EXPIRED if view.state is RequestState.EXPIRED else reason
     ]
+    if view.quorum > 1 and view.state in _UNTIL_AGREED:
+        sentence += (
+            f" Of the {view.quorum} workers of different owners whose answer it wants alike,"
+            f" {view.agreeing} agree ({view.answers} answered)."
+        )
+    if view.check is not None:
+        next_action = _CHECK_ACTIONS[view.check]
     if view.callback is not None:
         sentence = f"{sentence} {_CALLBACKS[view.callback].format(**dict(view))}"
         next_action = _CALLBACK_ACTIONS.get(view.callback, next_action)

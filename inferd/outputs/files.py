@@ -34,6 +34,14 @@ class OutputUnreadable(Exception):
         self.reason = reason
 
 
+class OutputUnwritable(Exception):
+    """The disk does not take a file: it is full, or broken. `reason` is in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class OutputFiles:
     """One folder of one daemon. Every method blocks: call it in a thread."""
 
@@ -50,18 +58,17 @@ class OutputFiles:
     def put(self, digest: Hash32, output: bytes) -> None:
         """The output is on the disk when this returns, whole, and safe from a sweep for an hour.
 
-        Raises OSError where the disk does not take it.
+        Raises OutputUnwritable.
         """
         place = self._place(digest)
-        with self._lock:
-            if self._is_there(place, digest):
-                os.utime(place)
-                return
         try:
+            with self._lock:
+                if self._is_there(place, digest):
+                    os.utime(place)
+                    return
             _write(place, output)
         except OSError as error:
-            log.error("output_not_written", error=os.strerror(error.errno or 0))
-            raise
+            raise OutputUnwritable(os.strerror(error.errno or 0)) from error
 
     def read(self, digest: Hash32) -> bytes:
         """Raises OutputUnreadable, also where the bytes have another digest."""

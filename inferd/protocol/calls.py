@@ -79,6 +79,19 @@ def post(
     return _encode("InferenceResults", "post", [values, decisions_root])
 
 
+def post_proven(
+    groups: Sequence[tuple[bytes, Sequence[CompactSignature], Sequence[bytes]]],
+    decisions_root: Hash32,
+) -> bytes:
+    """Groups are (packed items, signatures over them, a proof for each item); the proof of an item
+    whose request has no verifier is empty."""
+    values = [
+        (items, [(signature[:32], signature[32:]) for signature in signatures], list(proofs))
+        for items, signatures, proofs in groups
+    ]
+    return _encode("InferenceResults", "postProven", [values, decisions_root])
+
+
 def deliver(claims: Sequence[tuple[int, Address, RequestParams, bytes]]) -> bytes:
     """Claims are (id, requester, parameters as submitted, output)."""
     values = [

@@ -5,8 +5,10 @@ Layouts: contracts/src/interfaces/IDisputes.sol.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from eth_utils.address import to_checksum_address
 
@@ -56,6 +58,32 @@ class Hold:
             bond_wei=event.bond_wei,
             disputable_until_s=event.disputable_until_s,
         )
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Hold:
+        """Of a row of chain.hold."""
+        return cls(
+            request_id=row["request_id"],
+            commitment=Commitment(row["commitment"]),
+            digest=Hash32(row["digest"]),
+            workers=tuple(map(Address, row["workers"])),
+            owners=tuple(map(Address, row["owners"])),
+            payment_wei=Wei(int(row["payment_wei"])),
+            poster=Address(row["poster"]),
+            poster_wei=Wei(int(row["poster_wei"])),
+            bond_wei=Wei(int(row["bond_wei"])),
+            disputable_until_s=row["disputable_until_s"],
+        )
+
+    def due_to(self, accounts: Collection[Address], *, also_wei: int = 0) -> Wei:
+        """What these accounts get where the result stands: as the contract divides it, the first
+        owner has what does not divide. `also_wei` is shared by the owners with the payment."""
+        share_wei, rest_wei = divmod(self.payment_wei + also_wei, len(self.owners))
+        due_wei = self.poster_wei if self.poster in accounts else 0
+        due_wei += share_wei * sum(owner in accounts for owner in self.owners)
+        if self.owners[0] in accounts:
+            due_wei += rest_wei
+        return Wei(due_wei)
 
     def as_abi(self) -> tuple[object, ...]:
         """The values in the order of the contract's struct."""

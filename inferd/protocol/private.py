@@ -127,12 +127,17 @@ def reply_key(account_key: bytes, chain_id: int, requests: Address) -> Decryptio
     return DecryptionKey(hmac.digest(extracted, info, hashlib.sha256))
 
 
+def is_private(request_input: bytes) -> bool:
+    """Whether it is taken for an envelope, of any version."""
+    return request_input.startswith(INPUT_MAGIC)
+
+
 def recipient_of(request_input: bytes) -> EncryptionKey | None:
     """Whom an input is encrypted to; None where it is not private. The first HEAD_BYTES are enough.
 
     Raises NotPrivate for an envelope of another version, or one that is cut off.
     """
-    if not request_input.startswith(INPUT_MAGIC):
+    if not is_private(request_input):
         return None
     head = request_input[len(INPUT_MAGIC) : HEAD_BYTES]
     if len(head) < HEAD_BYTES - len(INPUT_MAGIC) or head[0] != VERSION:
@@ -149,10 +154,10 @@ def is_key(key: bytes) -> bool:
     return True
 
 
-def private_model(model: ModelId) -> ModelId:
-    """By which the scheduler knows requests for a model whose inputs are encrypted: they are for
-    workers that have the key."""
-    return ModelId(keccak(b"inferd private model" + model))
+def private_model(model: ModelId, key: EncryptionKey) -> ModelId:
+    """By which the scheduler knows requests for a model whose inputs are encrypted to `key`: they
+    are for workers that have it."""
+    return ModelId(keccak(b"inferd private model" + model + key))
 
 
 def seal_input(

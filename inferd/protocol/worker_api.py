@@ -31,12 +31,18 @@ JOBS = "/v1/jobs"
 SIGN = "/v1/sign"
 HEALTH = "/v1/health"
 
+PULL = "pull:"
+"""In the place of a URL, the endpoint of a worker that takes its requests from a broker which it
+and its operator agreed on."""
+
 MAX_WAIT_MS = 60_000
 """The longest that an answer can be waited for in one request."""
 MAX_SIGNED_ITEMS = 400
 """In one group, at most: what fits a transaction."""
 MAX_MODEL_CHARACTERS = 200
 MAX_HEARTBEAT_MODELS = 64
+MAX_ENCRYPTION_KEYS = 8
+"""Of one worker, at most."""
 MAX_MANIFEST_BYTES = 16 * 1024
 """Of a manifest as it is sent: what is larger is not read at all."""
 _MAX_ID = 2**63 - 1
@@ -142,6 +148,8 @@ class JobRequest(msgspec.Struct, frozen=True):
     """Seconds since the epoch after which the chain takes no result."""
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
     """How long to wait for the answer before "running" is said."""
+    requester: _Hex20 = "0x" + "00" * 20
+    """Who asked on chain, to whom a private input is tied."""
 
     def __post_init__(self) -> None:
         if int(self.request_id) > _MAX_ID:
@@ -223,6 +231,14 @@ class ModelHealth(msgspec.Struct, frozen=True):
     """As measured at the start; 0 = unknown."""
 
 
+class SignedKey(msgspec.Struct, frozen=True):
+    """A public key of X25519 that inputs may be encrypted to, and the worker's word that it is its
+    own: over EIP-712 `EncryptionKey(bytes32 key)` in the domain of InferenceRequests."""
+
+    key: _Hex32
+    signature: _Hex64
+
+
 class Heartbeat(msgspec.Struct, frozen=True):
     """What a worker says of itself."""
 
@@ -241,6 +257,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Release of the agent."""
     stopping: bool = False
     """True once it takes no new jobs."""
+    encryption_keys: Annotated[list[SignedKey], msgspec.Meta(max_length=MAX_ENCRYPTION_KEYS)] = []
+    """For private inputs, the newest first; empty where it computes none."""
 
 
 class SignedHeartbeat(msgspec.Struct, frozen=True):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol
 
 import structlog
@@ -14,6 +16,7 @@ import structlog
 from indexer.database import Pool
 from indexer.types import ZERO_HASH, Address, BlockRef, Hash32
 from inferd.protocol import calls
+from inferd.protocol.quorum import Answer
 from inferd.protocol.request import Commitment, Delivery
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.protocol.typed_data import BadSignature, CompactSignature, group_digest, recover
@@ -21,9 +24,11 @@ from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.decisions import SELECT_DECISION, leaf_of
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas, fits
-from inferd.settlement.postable import POSTABLE
+from inferd.settlement.postable import POSTABLE, RELEASED
+from inferd.settlement.quorum import signers
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS, proven_calldata
 from scheduler.audit import merkle_root
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gas_fit import GasObservation, fit_gas_model
@@ -46,31 +51,36 @@ class SignGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A result of node.result whose request is pending and in no live transaction."""
+    """What is in node.result of a request that is pending and in no live transaction: one worker's
+    result, or one that a quorum agreed on."""
 
     item: ResultItem
-    worker: Address
-    signature: CompactSignature
-    """Over a group of this one item."""
+    workers: tuple[Address, ...]
+    """Who signed it, by rising address."""
+    signatures: tuple[CompactSignature, ...]
+    """Theirs, each over a group of this one item."""
     ready: ReadyResult
     deliverable: bool
     """False where it is for a contract and fits in no transaction to it."""
     cohort: Cohort | None = None
     """Those with which it was in a transaction that failed, maybe because of it."""
     later_bytes: int = 0
-    """Of the calldata of the call of a contract that follows from it."""
+    """Of the calldata of the calls of contracts that follow from it."""
+    under_terms: bool = False
+    """It goes by `postProven`, and its payment is held back while it can be disputed."""
 
     def outbox_item(self) -> Item:
-        return Item(self.item.request_id, self.item.commitment, self.worker)
+        first, *others = self.workers
+        return Item(self.item.request_id, self.item.commitment, first, tuple(others))
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results of one worker under one signature."""
+    """Results that the same workers signed together: one worker, or those of a quorum."""
 
-    worker: Address
+    workers: tuple[Address, ...]
     items: tuple[ResultItem, ...]
-    signature: CompactSignature
+    signatures: tuple[CompactSignature, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,9 @@ async def load_ready(
 ) -> list[StoredResult]:
     """All that the contract would take at the head, nearest deadlines first, then what came first.
 
-    That is: of workers that are enabled and staked, and not given up. A request can have several.
+    That is: of workers that are enabled and staked, and neither given up, nor found wrong, nor
+    being checked. A request can have several, but where it asks for a quorum: then there is the
+    one that as many workers of different owners agree on, or none.
     A request of a block after the head waits for the next step: at this one the contract does
     not know it.
     `max_gas` is what a transaction has at most, the one that calls a contract too; `data` is
@@ -99,7 +111,7 @@ async def load_ready(
     async with pool.acquire() as connection:
         rows = await connection.fetch(
             "SELECT r.id, r.commitment, r.fee_wei, r.deadline_s, r.batchable, r.delivery,"  # noqa: S608 - constants
-            " r.callback_gas_limit,"
+            " r.callback_gas_limit, r.quorum, r.under_terms,"
             " octet_length(r.input) + coalesce(octet_length(n.output), n.file_bytes, 0)"
             " AS content_bytes,"
             " n.worker, n.digest, n.signature, owned.owner,"
@@ -108,9 +120,11 @@ async def load_ready(
             " FROM chain.request r"
             " JOIN node.result n ON n.request_id = r.id AND n.commitment = r.commitment"
             " JOIN chain.worker owned ON owned.signer = n.worker"
-            + last_failure("f.worker = n.worker", "$3")
+            + last_failure("(f.worker = n.worker OR n.worker = ANY(f.others))", "$3")
             + " WHERE r.status = 'pending' AND r.deadline_s > $1 AND r.created_block <= $4 AND "
             + POSTABLE
+            + " AND "
+            + RELEASED
             + " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
             "     AND i.commitment = r.commitment AND i.live)"
             " ORDER BY r.deadline_s, r.id, n.computed_at, n.worker LIMIT $2",
@@ -126,48 +140,85 @@ def _stored_results(
     rows: Sequence[Mapping[str, Any]], settings: SettlementSettings, max_gas: int, data: DataPrice
 ) -> list[StoredResult]:
     found = []
-    for row in rows:
-        worker: Address = row["worker"]
+    for signed in _signed_by(rows, settings):
+        row = signed[0]
+        workers = tuple(Address(one["worker"]) for one in signed)
         commitment: Commitment = row["commitment"]
         callback = (row["callback_gas_limit"], row["content_bytes"])
-        cohort = cohort_of_row(row["failed_intent"], row["failed_size"])
+        last = max(signed, key=lambda one: one["failed_intent"] or 0)
+        cohort = cohort_of_row(last["failed_intent"], last["failed_size"])
         # One that is alone in its company waits for nobody.
         in_company = cohort is None or cohort.most_together > 1
         to_contract = row["delivery"] == Delivery.CALLBACK
-        later_gas = DELIVER_GAS + claim_gas(*callback) if to_contract else 0
-        later_bytes = claim_bytes(row["content_bytes"])
+        later_gas = later_bytes = 0
+        if to_contract:
+            later_gas += DELIVER_GAS + claim_gas(*callback)
+            later_bytes += claim_bytes(row["content_bytes"])
+        if row["under_terms"]:
+            later_gas += RELEASE_GAS
+            later_bytes += RELEASE_BYTES
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
-            worker=WorkerId(worker),
+            worker=WorkerId(workers[0]),
+            others=tuple(map(WorkerId, workers[1:])),
             fee_wei=row["fee_wei"],
-            revenue_wei=revenue_of(row["fee_wei"], row["owner"], settings),
+            revenue_wei=revenue_of(row["fee_wei"], [one["owner"] for one in signed], settings),
             deadline_s=row["deadline_s"],
-            computed_at_s=row["computed_at_s"],
+            computed_at_s=max(one["computed_at_s"] for one in signed),
             batchable=row["batchable"] and in_company,
             delivery=DeliveryKind[Delivery(row["delivery"]).name],
             later_gas=later_gas,
-            later_data_wei=data.of(later_bytes, later_gas) if to_contract else 0,
+            later_data_wei=data.of(later_bytes, later_gas) if later_bytes else 0,
         )
         item = ResultItem(row["id"], commitment, row["digest"])
         deliverable = not to_contract or fits(*callback, max_gas)
         found.append(
             StoredResult(
                 item,
-                worker,
-                row["signature"],
+                workers,
+                tuple(one["signature"] for one in signed),
                 ready,
                 deliverable,
                 cohort,
-                later_bytes if to_contract else 0,
+                later_bytes,
+                row["under_terms"],
             )
         )
     return found
 
 
-def revenue_of(fee_wei: int, owner: Address, settings: SettlementSettings) -> int:
-    """What posting a result earns this operator, in wei: the poster's share, and all of it where
-    the worker's owner is one of the operator's accounts."""
-    return fee_wei if owner in settings.own_accounts else fee_wei * settings.poster_bps // _BPS
+def _signed_by(
+    rows: Sequence[Mapping[str, Any]], settings: SettlementSettings
+) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """The rows of each result, one a signer; those of a request follow each other."""
+    for _, of_request in groupby(rows, key=itemgetter("id", "commitment")):
+        answers = list(of_request)
+        quorum: int = answers[0]["quorum"]
+        if quorum == 1:
+            yield from ((answer,) for answer in answers)
+            continue
+        said = [
+            Answer(one["worker"], one["owner"], one["digest"], one["computed_at_s"])
+            for one in answers
+        ]
+        by_worker = {one["worker"]: one for one in answers}
+        found = signers(said, quorum, settings.own_accounts)
+        if found:
+            yield tuple(by_worker[one.worker] for one in found)
+
+
+def revenue_of(fee_wei: int, owners: Sequence[Address], settings: SettlementSettings) -> int:
+    """What posting a result earns this operator, in wei: the poster's share, and those of the
+    workers, in the order of the group, whose owners are the operator's accounts. Under a dispute
+    window it is earned when that is over.
+
+    The contract gives each an equal share, and what does not divide to the first. Under a dispute
+    window it is earned when that is over.
+    """
+    poster_wei = fee_wei * settings.poster_bps // _BPS
+    share_wei, rest_wei = divmod(fee_wei - poster_wei, len(owners))
+    own = [owner in settings.own_accounts for owner in owners]
+    return poster_wei + share_wei * sum(own) + (rest_wei if own[0] else 0)
 
 
 async def build_groups(
@@ -177,38 +228,48 @@ async def build_groups(
     domain: Hash32,
     timeout_s: float,
 ) -> list[Group]:
-    """One group per worker under a fresh signature; a single result has its own already.
+    """One group per worker, or per workers of a quorum, under fresh signatures; a single result
+    has its own already.
 
     All workers are asked at once. Where one does not sign, its results go as one group each:
     dearer, and never lost.
     """
-    by_worker: dict[Address, list[StoredResult]] = {}
+    by_workers: dict[tuple[Address, ...], list[StoredResult]] = {}
     for result in sorted(results, key=lambda r: r.item.request_id):
-        by_worker.setdefault(result.worker, []).append(result)
+        by_workers.setdefault(result.workers, []).append(result)
 
-    async def groups_of(worker: Address) -> list[Group]:
-        theirs = by_worker[worker]
+    async def groups_of(workers: tuple[Address, ...]) -> list[Group]:
+        theirs = by_workers[workers]
         items = tuple(result.item for result in theirs)
         if len(theirs) > 1:
-            signature = await _signed(worker, pack_items(items), sign_group, domain, timeout_s)
-            if signature is not None:
-                return [Group(worker, items, signature)]
-        return [Group(worker, (result.item,), result.signature) for result in theirs]
+            packed = pack_items(items)
+            asked = (_signed(worker, packed, sign_group, domain, timeout_s) for worker in workers)
+            signatures = [one for one in await asyncio.gather(*asked) if one is not None]
+            if len(signatures) == len(workers):
+                return [Group(workers, items, tuple(signatures))]
+        return [Group(workers, (result.item,), result.signatures) for result in theirs]
 
-    made = await asyncio.gather(*map(groups_of, sorted(by_worker)))
+    # A poster is paid once for a run of groups with one signature each: those come first.
+    in_order = sorted(by_workers, key=lambda workers: (len(workers), workers))
+    made = await asyncio.gather(*map(groups_of, in_order))
     return [group for groups in made for group in groups]
 
 
 def apart(groups: Sequence[Group], results: Sequence[StoredResult]) -> list[StoredResult]:
     """The results of workers that did not sign theirs together: dearer than was reckoned with, and
     no reason to keep those of others waiting."""
-    groups_of = Counter(group.worker for group in groups)
-    return [result for result in results if groups_of[result.worker] > 1]
+    groups_of = Counter(group.workers for group in groups)
+    return [result for result in results if groups_of[result.workers] > 1]
 
 
-def post_calldata(groups: Sequence[Group], decisions_root: Hash32) -> bytes:
-    """Calldata of `post`."""
-    packed = [(pack_items(group.items), (group.signature,)) for group in groups]
+def post_calldata(
+    groups: Sequence[Group], decisions_root: Hash32, *, proven: bool = False
+) -> bytes:
+    """Calldata of `post`, or of `postProven` for results whose requests are under terms."""
+    if proven:
+        signed = [(group.items, group.signatures) for group in groups]
+        return proven_calldata(signed, decisions_root)
+    packed = [(pack_items(group.items), group.signatures) for group in groups]
     return calls.post(packed, decisions_root)
 
 

@@ -34,14 +34,15 @@ _PART_ROWS = 10_000
 
 # Not: what is under way, what was given up, and what was tried here and failed, which is left to
 # whoever wants it called again. That somebody else's try failed says nothing: it may have been
-# made to. Both shares of a fee are earned where they came to this operator.
+# made to. Both shares of a fee are earned where they came to this operator; of a quorum's workers
+# it is one's.
 _OWED = f"""
     FROM (
         SELECT *, {CLAIM_BYTES_SQL} AS claim_bytes, {CLAIM_GAS_SQL} AS gas,
                CASE WHEN posted THEN poster_wei ELSE 0 END
-               + CASE WHEN owned THEN fee_wei - poster_wei ELSE 0 END AS earned_wei
+               + CASE WHEN owned THEN div(fee_wei - poster_wei, quorum) ELSE 0 END AS earned_wei
         FROM (
-            SELECT r.id, r.commitment, r.settled_block, r.callback_gas_limit, r.fee_wei,
+            SELECT r.id, r.commitment, r.settled_block, r.callback_gas_limit, r.fee_wei, r.quorum,
                    octet_length(r.input) + o.bytes AS content_bytes,
                    div(r.fee_wei * $1, {_BPS}) AS poster_wei,
                    w.owner = ANY($2::bytea[]) AS owned,
@@ -61,7 +62,10 @@ _OWED = f"""
               AND NOT EXISTS (SELECT FROM node.tx_item i
                               WHERE i.request_id = r.id AND i.commitment = r.commitment
                                 AND (i.live OR (i.worker IS NULL AND i.outcome
-                                     IN ('abandoned', '{CALLBACK_FAILED_OUTCOME}'))))
+                                     IN ('abandoned', '{CALLBACK_FAILED_OUTCOME}')
+                                     AND EXISTS (SELECT FROM node.tx_intent t
+                                                 WHERE t.id = i.intent_id
+                                                   AND t.kind = 'deliver'))))
         ) asked
     ) owed
 """  # noqa: S608 - constants

@@ -21,8 +21,9 @@ from inferd.settlement.receipts import (
     REFUSED,
     REVERTED,
     SETTLED,
+    is_plain_post,
     item_outcomes,
-    posted_groups,
+    posted_signatures,
     ran_out_of_gas,
 )
 from inferd.settlement.records import Intent
@@ -82,8 +83,9 @@ class Closer:
             await self._close_without_events(intent, outcomes, receipt)
             return
         groups = None
-        if intent.kind == "post" and outcomes and set(outcomes.values()) == {SETTLED}:
-            groups = len(posted_groups(intent.calldata))
+        plain = intent.kind == "post" and is_plain_post(intent.calldata)
+        if plain and outcomes and set(outcomes.values()) == {SETTLED}:
+            groups = posted_signatures(intent.calldata)
         await self.close(intent, IntentState.CONFIRMED, "done", outcomes, receipt, groups=groups)
 
     async def _close_without_events(

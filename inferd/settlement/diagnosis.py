@@ -53,6 +53,7 @@ async def _replayed(
         "to": "0x" + intent.target.hex(),
         "data": "0x" + intent.calldata.hex(),
         "gas": hex(attempt.gas_limit),
+        "value": hex(attempt.value_wei),
     }
     try:
         await rpc.request("eth_call", [message, number])

@@ -41,8 +41,9 @@ def drafted(
     data_wei = sight.data.of(len(call.calldata), estimate)
     cost_wei = estimate * (sight.next_base_fee_wei + fees.priority_fee_wei) + data_wei
     fees = within(fees, break_even_wei)
-    # Groups that there are more of than workers, as some of these did not sign for all.
-    unsigned = len(groups) - len({result.worker for result in chosen})
+    # Signatures that there are more of than was reckoned with, as some did not sign for all.
+    signed = sum(len(group.workers) for group in groups)
+    unsigned = signed - sum(map(len, {result.workers for result in chosen}))
     draft = Draft(
         kind="post",
         target=call.target,
@@ -51,7 +52,7 @@ def drafted(
             estimate,
             decision.gas_limit_estimate + gas.per_group_gas * unsigned,
             cap,
-            slots=fresh_slots(len(groups) + 1, (r.item.request_id for r in chosen)),
+            slots=fresh_slots(signed + 1, (r.item.request_id for r in chosen)),
             floor=calldata_floor(call.calldata),
         ),
         items=tuple(result.outbox_item() for result in chosen),

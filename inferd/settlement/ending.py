@@ -30,8 +30,8 @@ async def end(
     """Ends the intent, frees its items, and gives up those that failed too often.
 
     Where it did not anchor its decisions, the next post shall. `groups` is how many groups a post
-    had that settled all of its items: its gas is an observation. Returns how many items were given
-    up.
+    had that settled all of its items, each signature of a quorum counting as one: its gas is an
+    observation. Returns how many items were given up.
     """
     await connection.execute(
         "UPDATE node.tx_intent SET state = $2, outcome = $3, diagnosis = $4,"

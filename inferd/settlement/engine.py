@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import structlog
 
@@ -15,18 +16,22 @@ from inferd.settlement.batch import SignGroup, load_gas_model
 from inferd.settlement.chain import RPC_TROUBLE, ChainRpc, Sight
 from inferd.settlement.data_fee import NO_DATA_PRICE, as_gas
 from inferd.settlement.delivering import Deliverer
+from inferd.settlement.disputing import Disputer
 from inferd.settlement.funds import Funds
-from inferd.settlement.intents import senders_under_way
+from inferd.settlement.hung_signers import PatientSigning
+from inferd.settlement.intents import final_among, senders_under_way
 from inferd.settlement.key_queue import Claim, KeyQueue, Shared
 from inferd.settlement.lanes import Lanes
 from inferd.settlement.orders import Orders
 from inferd.settlement.posting import Poster
 from inferd.settlement.purse import Purse
 from inferd.settlement.refunding import Refunder
+from inferd.settlement.releasing import Releaser
 from inferd.settlement.rollups import Rollup
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
-from inferd.settlement.turns import DELIVERIES, REFUNDS, ResultTurns, Turns
+from inferd.settlement.sharing import Sharing
+from inferd.settlement.turns import DELIVERIES, REFUNDS, RELEASES, ResultTurns, Turns
 from inferd.settlement.watching import Watcher
 from scheduler.model import GasModel
 
@@ -49,14 +54,17 @@ class Settlement:
         settings: SettlementSettings,
         fence: Fence | None = None,
         claim: Claim | None = None,
+        sharing: Sharing | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`fence` begins what is written for all keys together, and with `claim` each key has one
-        of its own: where another process has claimed a key, nothing is sent with it here."""
+        of its own: where another process has claimed a key, nothing is sent with it here.
+        `sharing` is how other processes settle on the same tables beside this one."""
         self.status = status = SettlementStatus()
         self._pool = db
         self._settings = settings
         self._stepping = asyncio.Lock()
+        self._sharing = sharing
         self.knows_prices = False
         """Whether a step has seen what the chain asks for gas and bytes."""
         self._data, self._price_wei = NO_DATA_PRICE, 0
@@ -77,14 +85,19 @@ class Settlement:
         self._former: dict[Address, KeyQueue] = {}
         status.keys = tuple(queue.status for queue in self._queues)
         addresses = [queue.address for queue in self._queues]
-        self._orders = Orders(db, addresses, fence)
+        self._orders = Orders(db, addresses, fence, sharing)
         self._watcher = Watcher(rpc, db, self._queues[0].outbox, status)
         turns = ResultTurns(db, addresses[0], settings)
-        self._poster = Poster(db, contracts, sign_group, settings, status, now, turns)
+        signing = PatientSigning(sign_group)
+        self._poster = Poster(db, contracts, signing, settings, status, now, turns)
         turns_to_deliver = Turns(db, addresses[0], DELIVERIES)
         self._deliverer = Deliverer(db, contracts, settings, status, turns_to_deliver)
         turns_to_refund = Turns(db, addresses[0], REFUNDS)
         self._refunder = Refunder(db, contracts, settings, status, turns_to_refund)
+        turns_to_release = Turns(db, addresses[0], RELEASES)
+        own = settings.own_accounts.union(addresses)
+        self._releaser = Releaser(db, contracts, settings, status, own, turns_to_release)
+        self._disputer = Disputer(db, contracts, settings, status, own, fence)
         self._funds = Funds(db, settings, status)
 
     async def step(self, head: BlockRef) -> float | None:
@@ -95,7 +108,7 @@ class Settlement:
         step.
         Database errors, and what a fence raises, propagate.
         """
-        async with self._stepping:
+        async with self._stepping, self._turn():
             self.status.noticed = self.status.error = None
             for queue in self._queues:
                 queue.status.begin()
@@ -110,6 +123,9 @@ class Settlement:
             self.status.conclude()
             # What was put off before the trouble came is due all the same.
             return self._poster.again_at_s
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._sharing is None else self._sharing.turn()
 
     async def gas_model(self) -> GasModel:
         """What a post costs, by the newest of ours, with what it costs beside gas as gas of the
@@ -134,18 +150,32 @@ class Settlement:
         await self._orders.obey()
         await self._purse.refresh(self._pool)
         await self._watcher.watch(sight)
+        if self._sharing is not None:
+            await self._let_go()
         await self._follow_former_keys(sight)
         for queue in claimed:
             await queue.follow(sights[queue.address])
         lanes = await self._lanes(claimed, sights)
-        await self._poster.post(sight, lanes)
         under_way = {
             kind for queue in claimed for kind in queue.kinds_under_way(sights[queue.address])
         }
+        await self._disputer.look()
+        if "dispute" not in under_way:  # A window ends, and whoever is next may be the last.
+            await self._disputer.dispute(lanes)
+        await self._poster.post(sight, lanes)
         if "deliver" not in under_way:
             await self._deliverer.deliver(lanes)
+        if "release" not in under_way:
+            await self._releaser.release(lanes)
+        if "close" not in under_way:
+            await self._releaser.close(lanes)
         if settings.refunds and "refund" not in under_way:
             await self._refunder.refund(lanes)
+
+    async def _let_go(self) -> None:
+        """Of what others have seen to be final."""
+        if ended := self.status.ended:
+            self.status.keep(await final_among(self._pool, ended))
 
     async def _lanes(self, claimed: Sequence[KeyQueue], sights: dict[Address, Sight]) -> Lanes:
         """Of the keys that have the ether for something new."""
@@ -174,5 +204,13 @@ class Settlement:
                 former = self._former[address] = KeyQueue(self._shared, address)
                 self.status.former[address] = former.status
             former.status.begin()
-            if await former.claim():
+            if not await former.claim():
+                former.status.in_flight = 0
+                continue
+            try:
                 await former.follow(await former.look(sight.head, sight))
+            finally:
+                if self._sharing is not None:
+                    # Whoever has the key may only be away.
+                    former.unclaim()
+                    await self._sharing.leave(address)

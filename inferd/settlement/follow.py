@@ -194,7 +194,7 @@ class Follower:
         signing = self._launcher.signing
         if act is Act.SIGN and offered.raised is not None:
             signed = await signing.first(intent, offered.raised, sight)
-            self._purse.take(intent.kind, signed.reserved_wei)
+            self._purse.take(intent.kind, signed.reserved_gas_wei)
             return True
         if not intent.attempts:
             return False
@@ -216,6 +216,6 @@ class Follower:
         )
         await signing.replacement(intent, payload, fees, sight)
         data_wei = sight.data.reserve(len(payload.calldata), payload.gas_limit)
-        dearer_wei = fees.max_fee_wei * payload.gas_limit + data_wei - intent.reserved_wei
+        dearer_wei = fees.max_fee_wei * payload.gas_limit + data_wei - intent.reserved_gas_wei
         self._purse.take(intent.kind, max(dearer_wei, 0))
         return True

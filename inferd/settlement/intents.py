@@ -101,16 +101,30 @@ async def senders_under_way(pool: Pool) -> list[Address]:
     return [row["sender"] for row in rows]
 
 
+async def final_among(pool: Pool, intent_ids: Sequence[int]) -> list[int]:
+    """Those of these that are never looked at again, or are forgotten."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT asked.id FROM unnest($1::bigint[]) AS asked (id)"
+            " LEFT JOIN node.tx_intent i ON i.id = asked.id"
+            " WHERE i.id IS NULL OR i.state = 'final'",
+            intent_ids,
+        )
+    return [row["id"] for row in rows]
+
+
 async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> list[Intent]:
     """Rows of node.tx_intent with their items and attempts, in the same order."""
     ids = [row["id"] for row in rows]
     items: dict[int, list[Item]] = {intent_id: [] for intent_id in ids}
     for row in await connection.fetch(
-        "SELECT intent_id, request_id, commitment, worker FROM node.tx_item"
+        "SELECT intent_id, request_id, commitment, worker, others FROM node.tx_item"
         " WHERE intent_id = ANY($1::bigint[]) ORDER BY request_id",
         ids,
     ):
-        items[row["intent_id"]].append(Item(row["request_id"], row["commitment"], row["worker"]))
+        items[row["intent_id"]].append(
+            Item(row["request_id"], row["commitment"], row["worker"], tuple(row["others"] or ()))
+        )
     attempts: dict[int, list[Attempt]] = {intent_id: [] for intent_id in ids}
     for row in await connection.fetch(
         "SELECT * FROM node.tx_attempt WHERE intent_id = ANY($1::bigint[])"
@@ -131,6 +145,7 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
                 state=AttemptState(row["state"]),
                 error=row["error"],
                 data_fee_wei=int(row["data_fee_wei"]),
+                value_wei=int(row["value_wei"]),
             )
         )
     return [
@@ -145,6 +160,7 @@ async def with_parts(connection: Connection, rows: Sequence[asyncpg.Record]) -> 
             attempts=tuple(attempts[row["id"]]),
             earning=Earning.stored(row["inputs"], row["gas_limit"]),
             cancel_asked=row["cancel_asked_at"] is not None,
+            value_wei=int(row["value_wei"]),
         )
         for row in rows
     ]

@@ -132,6 +132,10 @@ class KeyQueue:
             _log.info("key_claimed", poster=to_checksum_address(self.address))
         return True
 
+    def unclaim(self) -> None:
+        """The lock was given back."""
+        self._fence, self._claimed = self._shared.fence, False
+
     async def look(self, head: BlockRef, seen: Sight | None) -> Sight:
         """The chain at that head as this key finds it; `seen` is what another saw there. Raises
         RPC_TROUBLE."""

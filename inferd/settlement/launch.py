@@ -48,6 +48,8 @@ class Call:
     function: str
     target: Address
     calldata: bytes
+    value_wei: int = 0
+    """Sent along."""
 
 
 class Launched(Enum):
@@ -165,7 +167,12 @@ class Launcher:
         """
         try:
             returned = await self._rpc.call(
-                call.target, call.calldata, block=sight.head, sender=self.address, gas=gas
+                call.target,
+                call.calldata,
+                block=sight.head,
+                sender=self.address,
+                gas=gas,
+                value_wei=call.value_wei,
             )
         except RpcError as error:
             if is_revert(error):
@@ -185,7 +192,9 @@ class Launcher:
     async def estimate(self, call: Call) -> int | None:
         """Gas the call takes now; None where it reverts. Raises RPC_TROUBLE."""
         try:
-            return await self._rpc.estimate_gas(self.address, call.target, call.calldata)
+            return await self._rpc.estimate_gas(
+                self.address, call.target, call.calldata, call.value_wei
+            )
         except RpcError as error:
             if is_revert(error):
                 return None
@@ -227,7 +236,8 @@ class Launcher:
             if fees.max_fee_wei < sight.next_base_fee_wei + fees.priority_fee_wei:
                 self._status.noticed = PausedReason.SPENDING_OVER_CAP
                 return Launched.BY_NOBODY
-        cost_wei = draft.gas_limit * fees.max_fee_wei + data_wei
+        gas_wei = draft.gas_limit * fees.max_fee_wei + data_wei
+        cost_wei = gas_wei + draft.value_wei
         if cost_wei > sight.free_wei:
             self._key.noticed = PausedReason.INSUFFICIENT_FUNDS
             return Launched.NOT_BY_THIS_KEY
@@ -243,7 +253,7 @@ class Launcher:
             await self._leave_unsigned(intent, error)
             return Launched.NOT_BY_THIS_KEY
         sight.free_wei -= cost_wei
-        self._purse.take(draft.kind, cost_wei)
+        self._purse.take(draft.kind, gas_wei)
         sent = await self._sender.send(intent, intent.attempts[-1], sight)
         return Launched.SENT if sent else Launched.KEPT
 

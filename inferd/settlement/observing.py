@@ -30,7 +30,9 @@ _FIT = f"""
            coalesce(sum(fee_wei) FILTER (WHERE fits), 0) AS fit_fees_wei,
            coalesce(sum(fee_wei), 0) AS all_fees_wei
     FROM (
-        SELECT r.deadline_s, r.fee_wei, CASE $3::text
+        SELECT r.fee_wei, CASE $3::text WHEN 'post' THEN r.deadline_s
+                                        WHEN 'dispute' THEN h.disputable_until_s END AS deadline_s,
+               CASE $3::text
             WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $4
             WHEN 'refund' THEN r.status = 'pending' AND r.deadline_s < $2
             WHEN 'deliver' THEN r.callback_delivered_block IS NULL
@@ -38,9 +40,13 @@ _FIT = f"""
                     SELECT FROM node.tx_item p JOIN node.tx_intent t ON t.id = p.intent_id
                     WHERE p.request_id = r.id AND p.commitment = r.commitment
                       AND t.kind = 'post' AND t.{LIVE_SQL}))
+            WHEN 'release' THEN h.state = 'held'
+            WHEN 'close' THEN h.state = 'disputed'
+            WHEN 'dispute' THEN h.state = 'held' AND h.disputable_until_s >= $4
             END AS fits
         FROM node.tx_item i
         JOIN chain.request r ON r.id = i.request_id AND r.commitment = i.commitment
+        LEFT JOIN chain.hold h ON h.request_id = i.request_id AND h.commitment = i.commitment
         WHERE i.intent_id = $1
     ) item
 """  # noqa: S608 - constants
@@ -177,7 +183,11 @@ class Observer:
         next_gas = newest.gas_limit if newest is not None else intent.gas_limit
         raised = offered.raised
         next_data_wei = sight.data.reserve(len(intent.calldata), next_gas)
-        next_pays = raised is not None and raised.max_fee_wei * next_gas + next_data_wei <= free_wei
+        next_value_wei = intent.value_wei if newest is None else newest.value_wei
+        next_pays = (
+            raised is not None
+            and raised.max_fee_wei * next_gas + next_data_wei + next_value_wei <= free_wei
+        )
         priced_out = newest is not None and newest.fees.max_fee_wei < sight.next_base_fee_wei
         not_taken = newest is not None and newest.error is not None
         can_cancel = False
@@ -266,7 +276,8 @@ class Observer:
     async def _look_at_items(
         self, intent: Intent, found: Evidence, sight: Sight, place: Place
     ) -> None:
-        """Whether they still wait for this: results, until the next block will be past their time;
+        """Whether they still wait for this: results and disputes, until the next block will be past
+        their time;
         calls also while a post of theirs is under way again, which has the lower nonce.
 
         An empty one was to fill a gap, and is made anew where the gap is still there.
@@ -281,5 +292,5 @@ class Observer:
             )
         fit: int = row["fit"]
         found.wanted = fit > 0 if intent.attempts else fit == len(intent.items) > 0
-        found.deadline_s = row["deadline_s"] if intent.kind == "post" else None
+        found.deadline_s = row["deadline_s"]
         found.fit_fees_wei, found.all_fees_wei = int(row["fit_fees_wei"]), int(row["all_fees_wei"])

@@ -14,6 +14,7 @@ import structlog
 from indexer.database import Connection, Fence, Pool
 from indexer.types import Address
 from inferd.settlement.receipts import FAULTS, RETRIED
+from inferd.settlement.sharing import Sharing
 from inferd.settlement.state import CLOSED, IntentState
 from scheduler.words import count
 
@@ -48,8 +49,16 @@ async def answer_of(connection: Connection, order_id: int) -> str | None:
 
 
 class Orders:
-    def __init__(self, pool: Pool, senders: Collection[Address], fence: Fence | None) -> None:
-        """`senders` are the keys that are here."""
+    def __init__(
+        self,
+        pool: Pool,
+        senders: Collection[Address],
+        fence: Fence | None,
+        sharing: Sharing | None = None,
+    ) -> None:
+        """`senders` are the keys that are here. What is about a key that another process has is
+        left to it."""
+        self._sharing = sharing
         self._pool = pool
         self._senders = senders
         self._fence = fence
@@ -62,7 +71,8 @@ class Orders:
                 " WHERE done_at IS NULL ORDER BY id"
             )
             for row in rows:
-                await self._do(connection, row["id"], Order(row["act"]), row["intent_id"])
+                if not await self._do(connection, row["id"], Order(row["act"]), row["intent_id"]):
+                    continue
                 _log.warning(
                     "order_done",
                     act=row["act"],
@@ -70,19 +80,23 @@ class Orders:
                     asked_by=row["asked_by"],
                 )
 
-    async def _do(self, connection: Connection, order_id: int, act: Order, intent_id: int) -> None:
+    async def _do(self, connection: Connection, order_id: int, act: Order, intent_id: int) -> bool:
+        """Whether it was done, and not left to another process."""
         async with connection.transaction():
             if self._fence is not None:
                 await self._fence(connection)
             doing = _retry if act is Order.RETRY else self._cancel
             answer = await doing(connection, intent_id)
+            if answer is None:
+                return False
             await connection.execute(
                 "UPDATE node.settlement_order SET done_at = now(), answer = $2 WHERE id = $1",
                 order_id,
                 answer,
             )
+        return True
 
-    async def _cancel(self, connection: Connection, intent_id: int) -> str:
+    async def _cancel(self, connection: Connection, intent_id: int) -> str | None:
         row = await connection.fetchrow(
             "SELECT state, outcome, sender FROM node.tx_intent WHERE id = $1 FOR UPDATE", intent_id
         )
@@ -94,6 +108,8 @@ class Orders:
         if state in CLOSED or state is IntentState.FINAL:
             return f"It is over already ({row['outcome']})."
         if row["sender"] not in self._senders:
+            if self._sharing is not None and await self._sharing.is_elsewhere(row["sender"]):
+                return None
             return "It was signed by a key that is not here: nothing can be signed in its place."
         await connection.execute(
             "UPDATE node.tx_intent SET cancel_asked_at = coalesce(cancel_asked_at, now())"

@@ -56,8 +56,8 @@ class Outbox(IntentReader):
             async with self._transaction() as connection:
                 intent_id: int = await connection.fetchval(
                     "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata,"
-                    " gas_limit, decisions_root, reason, inputs)"
-                    " VALUES ($1, $2, 'planned', $3, $4, $5, $6, $7, $8, $9) RETURNING id",
+                    " gas_limit, decisions_root, reason, inputs, value_wei)"
+                    " VALUES ($1, $2, 'planned', $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
                     draft.kind,
                     draft.key,
                     self._sender,
@@ -67,14 +67,18 @@ class Outbox(IntentReader):
                     draft.decisions_root,
                     draft.reason,
                     dict(draft.inputs),
+                    draft.value_wei,
                 )
                 # In one order for all: of two that want the same items in orders of their own, each
                 # would wait for the other.
                 items = sorted(draft.items, key=_key)
                 await connection.executemany(
-                    "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker)"
-                    " VALUES ($1, $2, $3, $4)",
-                    [(intent_id, i.request_id, i.commitment, i.worker) for i in items],
+                    "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker, others)"
+                    " VALUES ($1, $2, $3, $4, $5)",
+                    [
+                        (intent_id, i.request_id, i.commitment, i.worker, list(i.others) or None)
+                        for i in items
+                    ],
                 )
                 linked = await connection.fetch(
                     "UPDATE node.decision d SET intent_id = $1, leaf = anchored.leaf,"
@@ -101,6 +105,7 @@ class Outbox(IntentReader):
         *,
         gas_limit: int,
         data_fee_wei: int = 0,
+        value_wei: int = 0,
         hole: int | None = None,
     ) -> None:
         """Reserves the next nonce (or fills `hole`) and stores the bytes `sign` makes with it.
@@ -125,7 +130,7 @@ class Outbox(IntentReader):
             await self._refuse_held(connection, nonce)
             signed = await _within(sign(nonce))
             await self._insert_attempt(
-                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei, value_wei
             )
             await connection.execute(
                 "UPDATE node.sender SET next_nonce = greatest(next_nonce, $3)"
@@ -151,11 +156,12 @@ class Outbox(IntentReader):
         gas_limit: int,
         *,
         data_fee_wei: int = 0,
+        value_wei: int = 0,
     ) -> None:
         """Stores the bytes of a dearer transaction with the same nonce."""
         async with self._transaction() as connection:
             await self._insert_attempt(
-                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei
+                connection, intent_id, nonce, signed, fees, gas_limit, data_fee_wei, value_wei
             )
 
     async def mark_sent(self, intent_id: int, tx_hash: Hash32) -> None:
@@ -313,11 +319,13 @@ class Outbox(IntentReader):
         fees: Fees,
         gas_limit: int,
         data_fee_wei: int,
+        value_wei: int,
     ) -> None:
         await connection.execute(
             "INSERT INTO node.tx_attempt (hash, intent_id, chain_id, sender, nonce, max_fee_wei,"
-            " priority_fee_wei, gas_limit, raw, data_fee_wei, kept_data_fee_wei, state)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, 'signed')",
+            " priority_fee_wei, gas_limit, raw, data_fee_wei, kept_data_fee_wei, value_wei,"
+            " state)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, 'signed')",
             signed.hash,
             intent_id,
             self._chain_id,
@@ -328,6 +336,7 @@ class Outbox(IntentReader):
             gas_limit,
             signed.raw,
             data_fee_wei,
+            value_wei,
         )
 
 

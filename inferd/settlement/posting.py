@@ -10,7 +10,7 @@ from enum import Enum, auto
 import structlog
 
 from indexer.database import Pool
-from indexer.types import ZERO_HASH, Contracts
+from indexer.types import ZERO_HASH, Contracts, Hash32
 from inferd.protocol.typed_data import domain_separator
 from inferd.settlement.apart import companies
 from inferd.settlement.batch import (
@@ -34,6 +34,7 @@ from inferd.settlement.lanes import Lane, Lanes
 from inferd.settlement.launch import Call, Launched, gas_cap
 from inferd.settlement.records import Item
 from inferd.settlement.settings import PausedReason, SettlementSettings, SettlementStatus
+from inferd.settlement.terms import held_model
 from inferd.settlement.turns import ResultTurns
 from scheduler.batching import decide
 from scheduler.gathering import Gathering, gather
@@ -137,7 +138,7 @@ class Poster:
         come = self._turns.come(found, sight.head, self._now(), terms.block_interval_s)
         taken: set[RequestKey] = set()
         # Those that spoilt a transaction, or may have, come last and keep to themselves.
-        for number, company in enumerate(companies(come, lambda one: one.cohort) or [()]):
+        for number, company in enumerate(_companies(come) or [()]):
             left = [result for result in company if result.ready.key not in taken]
             if not await self._post_company(left, terms, sight, lanes, taken, say=number == 0):
                 break
@@ -163,6 +164,8 @@ class Poster:
         """Makes transactions of results that may share them; whether others can still be made.
         `taken` learns whose they are. `say` tells why there is none."""
         found = list(company)
+        if found and found[0].under_terms:
+            terms = replace(terms, gas=held_model(terms.gas))
         max_results = self._settings.max_results
         while lanes.slots:
             ready = [r for r in found if not self._holds.holds(r.outbox_item(), sight.head.number)]
@@ -278,7 +281,7 @@ class Poster:
             timeout_s=self._settings.sign_timeout_s,
         )
         anchored = await load_decisions(self._pool, self._settings.max_decisions)
-        call = self._call(groups, anchored.root)
+        call = self._call(groups, anchored.root, proven=chosen[0].under_terms)
         try:
             alive = await lane.launcher.simulate(call, sight)
         except RPC_TROUBLE as error:
@@ -290,7 +293,7 @@ class Poster:
         try:
             estimate = await lane.launcher.estimate(call)
         except RPC_TROUBLE as error:
-            await lane.launcher.estimate(self._call((), ZERO_HASH))
+            await lane.launcher.estimate(self._call((), ZERO_HASH, proven=chosen[0].under_terms))
             return self._too_large(chosen, sight, str(error))
         cap = gas_cap(self._settings.max_gas, sight)
         if estimate is None or estimate > cap:
@@ -315,8 +318,8 @@ class Poster:
         sight = lane.sight
 
         def call_of(some: Sequence[StoredResult]) -> Call:
-            groups = [Group(one.worker, (one.item,), one.signature) for one in some]
-            return self._call(groups, ZERO_HASH)
+            groups = [Group(one.workers, (one.item,), one.signatures) for one in some]
+            return self._call(groups, ZERO_HASH, proven=chosen[0].under_terms)
 
         found = await lane.launcher.sift(chosen, call_of, sight)
         for result in found.dead:
@@ -343,9 +346,10 @@ class Poster:
             self._holds.set_apart(item, sight.head.number, words)
         return _Verdict.SIFTED
 
-    def _call(self, groups: Sequence[Group], root: bytes) -> Call:
-        calldata = post_calldata(groups, type(ZERO_HASH)(root))
-        return Call("InferenceResults", "post", self._contracts.results, calldata)
+    def _call(self, groups: Sequence[Group], root: bytes, *, proven: bool) -> Call:
+        calldata = post_calldata(groups, Hash32(root), proven=proven)
+        function = "postProven" if proven else "post"
+        return Call("InferenceResults", function, self._contracts.results, calldata)
 
     async def _decide(
         self,
@@ -370,6 +374,16 @@ class Poster:
             data_fee=sight.data.of_posts(),
         )
         return await asyncio.to_thread(decide, snapshot)
+
+
+def _companies(come: Sequence[StoredResult]) -> list[tuple[StoredResult, ...]]:
+    """Who may share a transaction with whom: what is under terms goes by another function."""
+    plain = [result for result in come if not result.under_terms]
+    held = [result for result in come if result.under_terms]
+    return [
+        *companies(plain, lambda one: one.cohort),
+        *companies(held, lambda one: one.cohort),
+    ]
 
 
 def _block(sight: Sight) -> Block:

@@ -17,7 +17,7 @@ from inferd.settlement.state import LIVE_SQL
 _REFUND = "refund"
 
 
-def _spent(kinds: str) -> str:
+def _spent(of_kind: str) -> str:
     """By receipts what is mined, at the dearest of its nonce what is under way, however old."""
     return f"""
         SELECT coalesce(sum(cost), 0) FROM (
@@ -28,21 +28,22 @@ def _spent(kinds: str) -> str:
                         THEN max(a.gas_limit * a.max_fee_wei + a.data_fee_wei)
                         ELSE 0 END AS cost
             FROM (
-                SELECT id, true AS live FROM node.tx_intent WHERE kind IN ({kinds}) AND {LIVE_SQL}
+                SELECT id, true AS live FROM node.tx_intent WHERE {of_kind} AND {LIVE_SQL}
                 UNION ALL
                 SELECT id, false FROM node.tx_intent
-                WHERE kind IN ({kinds}) AND closed_at >= now() - $1 * interval '1 second'
+                WHERE {of_kind} AND closed_at >= now() - $1 * interval '1 second'
             ) i JOIN node.tx_attempt a ON a.intent_id = i.id
             GROUP BY i.id
         ) each_one
     """  # noqa: S608 - constants
 
 
-_SPENT_ON_WORK, _SPENT_ON_REFUNDS = _spent("'post', 'deliver'"), _spent("'refund'")
+_SPENT_ON_WORK, _SPENT_ON_REFUNDS = _spent("kind <> 'refund'"), _spent("kind = 'refund'")
 
 
 async def spent_on_work_wei(connection: Connection, window_s: int) -> int:
-    """Of posts and deliveries, within the last `window_s` seconds, and what is under way."""
+    """Gas of all but refunds, within the last `window_s` seconds, and what is under way. A bond is
+    no gas: it comes back, and has caps of its own."""
     return int(await connection.fetchval(_SPENT_ON_WORK, window_s))
 
 
@@ -82,7 +83,7 @@ class Purse:
         left = self.refunds_left_wei if kind == _REFUND else self.work_left_wei
         bounds = [self.settings.max_transaction_wei] if self.settings.max_transaction_wei else []
         if left is not None:
-            bounds.append(left + (replaced.reserved_wei if replaced is not None else 0))
+            bounds.append(left + (replaced.reserved_gas_wei if replaced is not None else 0))
         return max(min(bounds), 0) if bounds else None
 
     def take(self, kind: str, wei: int) -> None:

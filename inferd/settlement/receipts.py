@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from eth_abi.abi import decode
 from eth_utils.crypto import keccak
@@ -21,6 +22,10 @@ REFUND_SKIPPED = keccak(text="RefundSkipped(uint256,uint8)")
 CALLBACK_DELIVERED = keccak(text="CallbackDelivered(uint256,address)")
 CALLBACK_FAILED = keccak(text="CallbackFailed(uint256,address,bytes)")
 CALLBACK_SKIPPED = keccak(text="CallbackSkipped(uint256,uint8)")
+PAYMENT_RELEASED = keccak(text="PaymentReleased(uint256)")
+RELEASE_SKIPPED = keccak(text="ReleaseSkipped(uint256,uint8)")
+DISPUTE_OPENED = keccak(text="DisputeOpened(uint256,address,uint40)")
+DISPUTE_LAPSED = keccak(text="DisputeLapsed(uint256)")
 
 # The order of the contracts' enums SkipReason and GroupSkipReason.
 SKIP_REASONS = (
@@ -32,7 +37,8 @@ SKIP_REASONS = (
     "quorum_mismatch",
     "terms_apply",
 )
-_POST_TYPES = ("(bytes,(bytes32,bytes32)[])[]", "bytes32")
+_GROUPS, _PROVEN_GROUPS = "(bytes,(bytes32,bytes32)[])[]", "(bytes,(bytes32,bytes32)[],bytes[])[]"
+_POST_SELECTOR = keccak(text=f"post({_GROUPS},bytes32)")[:4]
 
 GROUP_SKIP_REASONS = (
     "bad_length",
@@ -44,6 +50,7 @@ GROUP_SKIP_REASONS = (
 )
 
 CALLBACK_SKIP_REASONS = ("not_owed", "not_callback")
+HOLD_SKIP_REASONS = ("not_held", "still_disputable")
 
 SETTLED = "settled"
 ALREADY_SETTLED = "skipped:already_settled"
@@ -54,6 +61,11 @@ CALLBACK_FAILED_OUTCOME = "callback_failed"
 """The consumer reverted or ran out of the gas it asked for. Nobody's fault here."""
 NOT_OWED = f"skipped:{CALLBACK_SKIP_REASONS[0]}"
 """The consumer was called by another transaction before."""
+RELEASED = "released"
+NOT_HELD = f"skipped:{HOLD_SKIP_REASONS[0]}"
+"""It was paid by another transaction before, or is disputed."""
+OPENED = "opened"
+LAPSED = "lapsed"
 REVERTED = "reverted"
 OUT_OF_GAS = "out_of_gas"
 """Reverted, and its gas limit is why. No item's fault: the next limit is higher."""
@@ -74,27 +86,34 @@ NO_CONTRACT = "no_contract_code"
 FAULTS = (REVERTED, REFUSED, MISSING, *(f"skipped:group_{reason}" for reason in GROUP_SKIP_REASONS))
 """Outcomes that are the item's own fault, or may be: they count against it."""
 
+_OUTCOME_OF = {
+    FULFILLED: SETTLED,
+    REFUNDED: REFUNDED_OUTCOME,
+    CALLBACK_DELIVERED: DELIVERED,
+    CALLBACK_FAILED: CALLBACK_FAILED_OUTCOME,
+    PAYMENT_RELEASED: RELEASED,
+    DISPUTE_OPENED: OPENED,
+    DISPUTE_LAPSED: LAPSED,
+}
+
 
 def item_outcomes(
     intent: Intent, logs: Sequence[RawLog], contracts: Contracts
 ) -> dict[tuple[int, Commitment], str]:
     """One of the outcomes above, or 'skipped:<reason>' or 'skipped:group_<reason>', per item."""
+    addresses = {contracts.requests, contracts.results, contracts.disputes}
     by_id: dict[int, str] = {}
     skipped_groups: dict[int, str] = {}
     for log in logs:
-        if log.address not in {contracts.requests, contracts.results} or len(log.topics) < 2:
+        if log.address not in addresses or len(log.topics) < 2:
             continue
         topic, subject = log.topics[0], int.from_bytes(log.topics[1], "big")
-        if topic == FULFILLED:
-            by_id[subject] = SETTLED
-        elif topic == REFUNDED:
-            by_id[subject] = REFUNDED_OUTCOME
-        elif topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
+        if topic in {RESULT_SKIPPED, REFUND_SKIPPED}:
             by_id[subject] = f"skipped:{_name(SKIP_REASONS, log.data)}"
-        elif topic == CALLBACK_DELIVERED:
-            by_id[subject] = DELIVERED
-        elif topic == CALLBACK_FAILED:
-            by_id[subject] = CALLBACK_FAILED_OUTCOME
+        elif topic in _OUTCOME_OF:
+            by_id[subject] = _OUTCOME_OF[topic]
+        elif topic == RELEASE_SKIPPED:
+            by_id[subject] = f"skipped:{_name(HOLD_SKIP_REASONS, log.data)}"
         elif topic == CALLBACK_SKIPPED:
             by_id[subject] = f"skipped:{_name(CALLBACK_SKIP_REASONS, log.data)}"
         elif topic == GROUP_SKIPPED:
@@ -116,9 +135,26 @@ def ran_out_of_gas(gas_used: int, limit: int) -> bool:
 
 
 def posted_groups(calldata: bytes) -> list[tuple[ResultItem, ...]]:
-    """The items of each group in the calldata of a post."""
-    groups, _ = decode(_POST_TYPES, calldata[4:])
-    return [unpack_items(items) for items, _ in groups]
+    """The items of each group in the calldata of a post, with proofs or without."""
+    return [unpack_items(group[0]) for group in _groups_of(calldata)]
+
+
+def is_plain_post(calldata: bytes) -> bool:
+    """Whether it is a `post`, and no `postProven`, which takes more gas."""
+    return calldata[:4] == _POST_SELECTOR
+
+
+def posted_signatures(calldata: bytes) -> int:
+    """How many are in the calldata of a plain post: those of a quorum's group take as much gas as
+    groups of one each."""
+    return sum(len(group[1]) for group in _groups_of(calldata))
+
+
+def _groups_of(calldata: bytes) -> Sequence[Sequence[Any]]:
+    """Items, signatures and, of groups with proofs, these."""
+    types = _GROUPS if is_plain_post(calldata) else _PROVEN_GROUPS
+    groups: Sequence[Sequence[Any]] = decode((types, "bytes32"), calldata[4:])[0]
+    return groups
 
 
 def _name(names: Sequence[str], data: bytes) -> str:

@@ -17,11 +17,14 @@ from inferd.settlement.state import AttemptState, AttemptView, IntentState
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A request that an intent is about; `worker` is None unless its result is posted."""
+    """A request that an intent is about; `worker` is None unless its result is posted: then it is
+    whose, and of a quorum the one of the lowest address."""
 
     request_id: int
     commitment: Commitment
     worker: Address | None
+    others: tuple[Address, ...] = ()
+    """Who else of a quorum signed it, by rising address."""
 
     @property
     def trace_id(self) -> str:
@@ -35,6 +38,8 @@ class Payload:
     target: Address
     calldata: bytes
     gas_limit: int
+    value_wei: int = 0
+    """Sent along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Draft:
     """An intent that is not stored yet."""
 
     kind: str
-    """'post', 'refund' or 'deliver'"""
+    """'post', 'refund', 'deliver', 'release', 'close' or 'dispute'"""
     target: Address
     calldata: bytes
     gas_limit: int
@@ -52,6 +57,8 @@ class Draft:
     decisions_root: Hash32 | None = None
     decisions: tuple[tuple[int, bytes], ...] = ()
     """What it anchors: rows of node.decision and their leaves."""
+    value_wei: int = 0
+    """Sent along: a dispute's bond."""
 
     @property
     def key(self) -> bytes:
@@ -72,10 +79,18 @@ class Attempt:
     error: str | None = None
     data_fee_wei: int = 0
     """Beside its gas: by the receipt where it is mined, and what is kept for it before."""
+    value_wei: int = 0
+    """Sent along."""
+
+    @property
+    def max_gas_wei(self) -> int:
+        """The most that gas and bytes cost."""
+        return self.fees.max_fee_wei * self.gas_limit + self.data_fee_wei
 
     @property
     def max_cost_wei(self) -> int:
-        return self.fees.max_fee_wei * self.gas_limit + self.data_fee_wei
+        """The most that leaves the account, with what is sent along."""
+        return self.max_gas_wei + self.value_wei
 
     @property
     def refusal(self) -> SendError | None:
@@ -101,6 +116,8 @@ class Intent:
     """None of what earns nothing."""
     cancel_asked: bool = False
     """By the operator: its nonce shall be spent on nothing."""
+    value_wei: int = 0
+    """What its transactions send along, but for one without effect."""
 
     @property
     def nonce(self) -> int | None:
@@ -117,7 +134,7 @@ class Intent:
 
     @property
     def payload(self) -> Payload:
-        return Payload(self.target, self.calldata, self.gas_limit)
+        return Payload(self.target, self.calldata, self.gas_limit, self.value_wei)
 
     def has_effect(self, attempt: Attempt) -> bool:
         """False for the transaction without effect that shall only take the nonce.
@@ -132,6 +149,13 @@ class Intent:
         if self.state is IntentState.MINED:
             return 0
         return max((attempt.max_cost_wei for attempt in self.attempts), default=0)
+
+    @property
+    def reserved_gas_wei(self) -> int:
+        """The same of gas and bytes alone, which is what budgets are of."""
+        if self.state is IntentState.MINED:
+            return 0
+        return max((attempt.max_gas_wei for attempt in self.attempts), default=0)
 
     @property
     def trace_ids(self) -> list[str]:

@@ -59,6 +59,7 @@ class RollupRpc(Protocol):
         block: BlockRef | Hash32 | Literal["latest", "pending"] = "latest",
         sender: Address | None = None,
         gas: int | None = None,
+        value_wei: int = 0,
     ) -> bytes: ...
 
 

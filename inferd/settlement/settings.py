@@ -95,6 +95,14 @@ class SettlementSettings:
     refund_budget_wei_per_day: int = 5 * 10**16
     """Gas of refunds in any 24 hours, at most, replacements included."""
 
+    disputes: bool = False
+    """Whether settled results that a record says are lies are disputed, with this operator's
+    money."""
+    dispute_max_bond_wei: int = 0
+    """Of one dispute, at most."""
+    dispute_max_bonds_wei_per_day: int = 0
+    """Staked in any 24 hours, at most."""
+
     def fee_caps(self) -> FeeCaps:
         return FeeCaps(
             self.max_fee_per_gas_wei, self.max_priority_fee_wei, self.min_priority_fee_wei
@@ -130,6 +138,15 @@ class PausedReason(StrEnum):
     TRANSACTION_REFUSED = "transaction_refused"
     SIGNER_UNAVAILABLE = "signer_unavailable"
     NO_CONTRACT_CODE = "no_contract_code"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDisputes:
+    """Disputes of this operator's accounts on which nobody has ruled yet, by the index."""
+
+    disputes: int = 0
+    bonds_wei: int = 0
+    """Staked in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +254,15 @@ class SettlementStatus:
     """Fulfilled requests whose consumer is still to be called; up to ten thousand are counted."""
     delivering: str = ""
     """Why some of them are not called now, in one sentence; empty where all are."""
+    open_disputes: OpenDisputes = OpenDisputes()
+    """Of this operator's accounts, and the bonds that they have staked in them."""
+    disputing: str = ""
+    """What came of lies that are settled under a dispute window, in a sentence; empty where there
+    are none, or all are disputed."""
+    undisputed: str = ""
+    """Why some of them are not, though the settings want it."""
+    releasing: str = ""
+    """What became of payments that were held back and are due, in one sentence."""
     refunding: str = ""
     """What became of expired requests last, in one sentence."""
     refunds_left: int = 0
@@ -256,6 +282,11 @@ class SettlementStatus:
         """These are final: no key's are opened again."""
         for key in self._all():
             key.keep(intent_ids)
+
+    @property
+    def ended(self) -> list[int]:
+        """Intents that a reorganisation can still open again, as far as is known here."""
+        return [intent_id for key in self._all() for intent_id in key.ended]
 
     @property
     def crowded_out(self) -> int:

@@ -58,6 +58,7 @@ class Signing:
                 sign,
                 gas_limit=intent.gas_limit,
                 data_fee_wei=_reserve(sight.data, intent.payload),
+                value_wei=intent.value_wei,
                 hole=hole,
             )
         return await self._outbox.load(intent.id)
@@ -74,6 +75,7 @@ class Signing:
             fees,
             payload.gas_limit,
             data_fee_wei=_reserve(sight.data, payload),
+            value_wei=payload.value_wei,
         )
 
     @contextmanager
@@ -92,7 +94,7 @@ class Signing:
             "chainId": self._chain_id,
             "nonce": nonce,
             "to": to_checksum_address(payload.target),
-            "value": 0,
+            "value": payload.value_wei,
             "data": payload.calldata,
             "gas": payload.gas_limit,
             **fee_fields(fees.max_fee_wei, fees.priority_fee_wei, dynamic=fees.dynamic),

@@ -17,8 +17,10 @@ from inferd.settlement.receipts import (
     ALREADY_SETTLED,
     CALLBACK_FAILED_OUTCOME,
     DELIVERED,
+    NOT_HELD,
     NOT_OWED,
     REFUNDED_OUTCOME,
+    RELEASED,
     SETTLED,
 )
 from inferd.settlement.records import Item
@@ -59,6 +61,7 @@ class Race:
 
 RESULTS = Race("post", (SETTLED,), ALREADY_SETTLED, settles=True)
 REFUNDS = Race("refund", (REFUNDED_OUTCOME,), ALREADY_SETTLED, is_rare=True, is_shared=True)
+RELEASES = Race("release", (RELEASED,), NOT_HELD, is_rare=True, is_shared=True)
 DELIVERIES = Race("deliver", (DELIVERED, CALLBACK_FAILED_OUTCOME), NOT_OWED)
 
 _NOT_BY_ANOTHER_OF_OURS = """

@@ -21,6 +21,7 @@ from inferd.workers.job import (
 )
 from inferd.workers.leases import FailureKind, Lease
 from inferd.workers.pool import Elsewhere, Worker, WorkerPool
+from inferd.workers.quorum import Company
 from inferd.workers.retries import RetryBudget
 from scheduler.patience import (
     SLOWEST_SECOND,
@@ -34,6 +35,8 @@ Outcome = SignedResult | Failure
 
 _USUAL_TOKENS = 64
 """Of a request that leaves its length to the worker."""
+_OF_LEASE = 0.9
+"""Part of a lease within which those beside its worker must have answered."""
 _MAY_GO_ON = (FailureKind.TIMEOUT, FailureKind.FAILED)
 """After which the worker may compute on."""
 
@@ -52,18 +55,24 @@ class Attempts:
         *,
         proved: Callable[[], float],
         drop: Callable[[Worker, Job], None],
+        on_lie: Callable[[Job, Address, Failure], None] = lambda job, worker, failure: None,
     ) -> None:
         """`proved` is how surely a second worker must succeed that is not ours; `drop` tells a
-        worker that nobody waits for its answer."""
+        worker that nobody waits for its answer. `on_lie` is called for each worker that lied, also
+        where another one's answer is the outcome."""
         self._pool = pool
         self._budget = budget
         self._proved = proved
         self._drop = drop
+        self._on_lie = on_lie
 
     async def compute(
         self, lease: Lease, job: Job, worker: Worker, expected: Patience | None, log: Any
     ) -> Outcome:
-        """`worker` has a slot reserved for it. Cancelling it ends the computation."""
+        """`worker` has a slot reserved for it. Cancelling it ends the computation.
+
+        Of a quorum no second one is asked in its place: whoever is free has been asked as well.
+        """
         log.info("job_started", model=job.model, input_bytes=len(job.input), attempt=lease.attempt)
         if isinstance(worker, Elsewhere):
             self._budget.first_try()
@@ -74,7 +83,9 @@ class Attempts:
         begun_at_s = time.monotonic()
         first = asyncio.create_task(self._on(worker, job, limit_s, expected, log))
         try:
-            after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
+            after_s = None
+            if job.quorum == 1:
+                after_s = self._hedge_after_s(worker, job, lease, expected, left_s)
             if after_s is not None:
                 await asyncio.wait({first}, timeout=after_s)
                 if not first.done():
@@ -84,10 +95,44 @@ class Attempts:
         finally:
             await _end(first)
 
+    def company(
+        self, lease: Lease, job: Job, expected: Patience | None, wanted: Company
+    ) -> list[Address]:
+        """Who else is to be asked for a quorum's answer now: those who are soon enough for the
+        lease, at p90."""
+        slowest = SLOWEST_SECOND
+        if expected is not None and expected.p90_ms > 0.0:
+            in_lease_ms = 1000.0 * _OF_LEASE * lease.duration_s
+            slowest = min(slowest, in_lease_ms / expected.p90_ms)
+        return self._pool.company(
+            lease.worker,
+            job.model_id,
+            job.max_tokens or _USUAL_TOKENS,
+            wanted.number,
+            wanted.excluded,
+            proved=self._proved(),
+            slowest=slowest,
+        )
+
+    async def beside(self, lease: Lease, job: Job, worker: Worker, log: Any) -> Outcome:
+        """One of a quorum beside the first; it has a slot reserved for it, and less time than the
+        lease, which must not end before what it says is written."""
+        outcome = await self._on(worker, job, _OF_LEASE * lease.duration_s, None, log)
+        if isinstance(outcome, Failure):
+            self._drop_rest(worker, job, outcome)
+        return outcome
+
+    async def alone(self, worker: Worker, job: Job, limit_s: float, log: Any) -> Outcome:
+        """Of this worker, without a lease: for a check. It has a slot reserved for it."""
+        if isinstance(worker, Elsewhere):
+            self._budget.first_try()
+        return await self._on(worker, job, limit_s, None, log)
+
     def _hedge_after_s(
         self, worker: Worker, job: Job, lease: Lease, expected: Patience, left_s: float
     ) -> float | None:
-        if not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
+        # Nobody else may have the key of a private input, and no two of its outputs are the same.
+        if job.is_private or not may_hedge(expected, lease_s=lease.duration_s, left_s=left_s):
             return None
         other = self._second(worker, job)
         if other is None:
@@ -166,6 +211,7 @@ class Attempts:
         self._tell_pool(address, outcome, begun_at_s, took_ms, expected)
         if isinstance(outcome, Failure) and outcome.kind is FailureKind.LIED:
             self._drop(worker, job)
+            self._on_lie(job, address, outcome)
         return outcome
 
     def _tell_pool(
@@ -196,7 +242,8 @@ async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcom
             return await worker.compute(job)
     except TimeoutError:
         if limit.expired():
-            return Failure(FailureKind.TIMEOUT, f"no result within {limit_s:.1f} s")
+            reason = f"no result within {limit_s:.1f} s"
+            return Failure(FailureKind.TIMEOUT, reason, waited_s=limit_s)
         return Failure(FailureKind.FAILED, "the worker's own time limit")
     except BadInput as error:
         return Failure(FailureKind.BAD_INPUT, error.reason)
@@ -205,7 +252,7 @@ async def _outcome(worker: Worker, job: Job, limit_s: float, log: Any) -> Outcom
     except WorkerBusy as error:
         return Failure(FailureKind.BUSY, error.reason, error.retry_after_s or 0.0)
     except WorkerLied as error:
-        return Failure(FailureKind.LIED, error.reason)
+        return Failure(FailureKind.LIED, error.reason, signed=error.signed)
     except WorkerFailed as error:
         return Failure(FailureKind.FAILED, error.reason)
     except Exception as error:

@@ -22,6 +22,11 @@ class Failure:
     reason: str
     retry_after_s: float = 0.0
     """When a busy worker wants to be asked again; 0 = it does not say."""
+    waited_s: float = 0.0
+    """How long one that ran out of time was waited for: less than its lease where it is elsewhere,
+    since it is given two p99s."""
+    signed: SignedResult | None = None
+    """What a lie was signed with, where that holds: it is evidence."""
 
     @property
     def blamed(self) -> bool:
@@ -31,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What came of one lease."""
+    """What came of one lease, or of one worker that a quorum's lease asked beside its own."""
 
     lease: Lease
     job: Job
@@ -40,13 +45,17 @@ class Ending:
     """What the back end takes for a request by its own guess."""
     ended_s: float
     """When, in seconds since the epoch."""
+    beside: Address | None = None
+    """Who was asked beside the lease's worker; then the lease does not end by it."""
+    lies: tuple[tuple[Address, Failure], ...] = ()
+    """Of workers that were asked within the lease and lied, beside the outcome."""
 
     @property
     def by(self) -> Address:
         """Whose it is: that of a hedged request may come from another worker than the lease's."""
         if isinstance(self.outcome, SignedResult):
             return self.outcome.worker
-        return self.lease.worker
+        return self.beside or self.lease.worker
 
     @property
     def has_result(self) -> bool:
@@ -72,7 +81,7 @@ class Ending:
         elif not self.outcome.blamed:
             return None
         elif self.outcome.kind is FailureKind.TIMEOUT:
-            waited_ms = self.lease.duration_s * 1000.0
+            waited_ms = self.outcome.waited_s * 1000.0
         return Experience(
             self.by,
             self.job,
@@ -106,24 +115,41 @@ async def write(
     whether a late result is wanted depends on what the others of its request have left.
 
     What was written before, by a commit whose answer was lost, is answered as it was then and
-    counts no second time. A lease that failed for being late takes its result as well.
+    counts no second time. A lease that failed for being late takes its result as well. Each answer
+    that a quorum lacks is wanted, also after its lease.
     """
     locked = await leases.lock(connection, [ending.lease.id for ending in endings])
     held = {ending.lease.id: locked.get(ending.lease.id, _GONE) for ending in endings}
-    fresh = [one for one in endings if not held[one.lease.id].repeats(result=one.has_result)]
+    failed = [(one.lease.id, one.by) for one in endings if one.beside and not one.has_result]
+    noted = await _noted(connection, failed) if failed else set()
+    fresh = [
+        one
+        for one in endings
+        if ((one.lease.id, one.by) not in noted)
+        and (one.beside or not held[one.lease.id].repeats(result=one.has_result))
+    ]
     new = await results.store(
         connection,
         [
-            (ending.outcome, ending.lease.id, held[ending.lease.id].in_time(result=True))
+            (
+                ending.outcome,
+                ending.lease.id,
+                ending.job.quorum > 1 or held[ending.lease.id].in_time(result=True),
+            )
             for ending in fresh
             if isinstance(ending.outcome, SignedResult)
         ],
         files,
     )
-    await leases.end(connection, [(ending.lease.id, ending.failure) for ending in fresh])
+    ended = [(ending.lease.id, ending.failure) for ending in fresh if not ending.beside]
+    await leases.end(connection, ended)
     experiences = (ending.experience(stored=ending.lease.key in new) for ending in fresh)
     await service_stats.record(connection, [one for one in experiences if one is not None])
-    before = [(one.lease, one.by) for one in endings if one.has_result and held[one.lease.id].told]
+    before = [
+        (one.lease, one.by)
+        for one in endings
+        if one.has_result and (one.beside or held[one.lease.id].told)
+    ]
     old = await results.stored_by(connection, before) if before else set()
     counted = {ending.lease.id for ending in fresh if ending.lease.key not in old - new}
     return [
@@ -134,3 +160,18 @@ async def write(
         )
         for ending in endings
     ]
+
+
+async def _noted(
+    connection: Connection, failed: Sequence[tuple[int, Address]]
+) -> set[tuple[int, Address]]:
+    """Those leases, with the worker, of which a failure was counted before."""
+    rows = await connection.fetch(
+        """
+        SELECT lease_id, worker FROM unnest($1::bigint[], $2::bytea[]) AS asked (lease_id, worker)
+        JOIN node.worker_failure USING (lease_id, worker)
+        """,
+        [lease_id for lease_id, _ in failed],
+        [worker for _, worker in failed],
+    )
+    return {(row["lease_id"], Address(row["worker"])) for row in rows}

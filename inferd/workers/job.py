@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexer.types import Address, Hash32
+from inferd.protocol.private import is_private
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem
 from inferd.protocol.typed_data import CompactSignature
@@ -33,10 +34,17 @@ class Job:
     """Counts the leases on the request: to a worker elsewhere another attempt is another job."""
     requester: Address = NOBODY
     """Who asked, to whom a private input is tied."""
+    quorum: int = 1
+    """How many workers must give the same answer."""
 
     @property
     def key(self) -> RequestKey:
         return RequestKey(self.request_id, self.commitment)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its input is encrypted, and its output will be."""
+        return is_private(self.input)
 
     @property
     def seed(self) -> int:
@@ -95,6 +103,11 @@ class WorkerFailed(JobError):
 
 class WorkerLied(WorkerFailed):
     """What the worker answered is not what it says it is: digest, signature, size or manifest."""
+
+    def __init__(self, reason: str, *, signed: SignedResult | None = None) -> None:
+        """`signed` is what it put its name to all the same, where its signature holds."""
+        super().__init__(reason)
+        self.signed = signed
 
 
 class WorkerBusy(JobError):

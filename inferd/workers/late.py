@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from inferd.workers.job import Job, JobError, SignedResult
+from inferd.workers.job import Job, JobError, SignedResult, WorkerLied
 from inferd.workers.leases import Lease
 from inferd.workers.logs import job_log
 from inferd.workers.pool import Elsewhere, Worker
@@ -28,8 +28,13 @@ class _Wait:
 class LateAnswers:
     """One task for each, until its request's deadline, or another answer to it is stored."""
 
-    def __init__(self, came: Callable[[Lease, Job, SignedResult], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        came: Callable[[Lease, Job, SignedResult], Awaitable[None]],
+        lied: Callable[[Lease, Job, WorkerLied], Awaitable[None]],
+    ) -> None:
         self._came = came
+        self._lied = lied
         self._waits: dict[int, _Wait] = {}
         """By lease, the oldest first."""
 
@@ -75,6 +80,8 @@ class LateAnswers:
             async with asyncio.timeout(max(0.0, left_s)):
                 result = await worker.late(job)
             await self._came(lease, job, result)
+        except WorkerLied as error:
+            await self._lied(lease, job, error)
         except (JobError, TimeoutError) as error:
             log = job_log(job, lease.worker)
             log.info("late_answer_given_up", lease_id=lease.id, error=type(error).__name__)

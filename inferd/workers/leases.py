@@ -6,6 +6,9 @@ transaction.
     active -> expired   nobody said anything in time, or the daemon that granted it is gone
 
 No other move exists. A lease's id only grows, and each request has one active lease at most.
+
+Where the process that grants leases is not the one that has them computed, processes that do claim
+them, each lease by one of them: a lease stays with its dispatcher until it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from typing import Any
 
 from indexer.database import Connection, plain_text
 from indexer.types import Address
+from inferd.workers.quorum import Company
 from scheduler.model import RequestKey
+from scheduler.patience import Patience
 
 _MAX_FAILURE_CHARACTERS = 300
 
@@ -125,6 +130,63 @@ async def grant_all(connection: Connection, grants: Sequence[Grant]) -> list[Lea
     return [_lease(row) for row in rows]
 
 
+async def expect(
+    connection: Connection, expected: Sequence[tuple[int, Patience | None, Company | None]]
+) -> None:
+    """Writes with these leases what their round reckoned with, and who is to be asked beside, for
+    who claims them."""
+    await connection.execute(
+        """
+        UPDATE node.lease l
+        SET p90_ms = told.p90_ms, p99_ms = told.p99_ms, inclusion_s = told.inclusion_s,
+            beside = told.beside, excluded = told.excluded
+        FROM unnest($1::bigint[], $2::float8[], $3::float8[], $4::float8[], $5::smallint[],
+                    $6::bytea[])
+            AS told (id, p90_ms, p99_ms, inclusion_s, beside, excluded)
+        WHERE l.id = told.id
+        """,
+        [lease_id for lease_id, _, _ in expected],
+        [patience and patience.p90_ms for _, patience, _ in expected],
+        [patience and patience.p99_ms for _, patience, _ in expected],
+        [patience and patience.inclusion_s for _, patience, _ in expected],
+        [company and company.number for _, _, company in expected],
+        [company and b"".join(sorted(company.excluded)) for _, _, company in expected],
+    )
+
+
+async def claim(
+    connection: Connection, dispatcher: str, workers: Sequence[bytes], limit: int
+) -> list[tuple[Lease, Patience | None, Company | None]]:
+    """Takes up to so many active leases of these workers that nobody has taken, oldest first, each
+    with what its round reckoned with and who is to be asked beside. What another one is just taking
+    is passed over."""
+    rows = await connection.fetch(
+        f"""
+        UPDATE node.lease SET dispatcher = $1
+        WHERE id IN (SELECT id FROM node.lease
+                     WHERE state = 'active' AND dispatcher IS NULL AND worker = ANY($2::bytea[])
+                       AND expires_at > clock_timestamp()
+                     ORDER BY id LIMIT $3
+                     FOR UPDATE SKIP LOCKED)
+        RETURNING {_COLUMNS}, p90_ms, p99_ms, inclusion_s, beside, excluded
+        """,  # noqa: S608
+        dispatcher,
+        workers,
+        limit,
+    )
+    claimed = [
+        (
+            _lease(row),
+            None
+            if row["p90_ms"] is None
+            else Patience(row["p90_ms"], row["p99_ms"], row["inclusion_s"]),
+            None if row["beside"] is None else Company(row["beside"], _addresses(row["excluded"])),
+        )
+        for row in rows
+    ]
+    return sorted(claimed, key=lambda one: one[0].id)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A lease as its worker's word finds it: a result or a failure, or first a failure for being
@@ -160,6 +222,8 @@ async def end(connection: Connection, endings: Sequence[tuple[int, str | None]])
 
     Returns those that were active.
     """
+    if not endings:
+        return set()
     rows = await connection.fetch(
         """
         UPDATE node.lease l
@@ -214,12 +278,77 @@ async def abandon_previous(connection: Connection) -> list[Lease]:
     return sorted(map(_lease, rows), key=lambda lease: lease.id)
 
 
+async def dispatchers(connection: Connection) -> set[str]:
+    """Those that have taken leases which are active."""
+    rows = await connection.fetch(
+        "SELECT DISTINCT dispatcher FROM node.lease"
+        " WHERE state = 'active' AND dispatcher IS NOT NULL"
+    )
+    return {row["dispatcher"] for row in rows}
+
+
+async def abandon_claimed(connection: Connection, gone: Sequence[str]) -> list[Lease]:
+    """Ends the active leases that these dispatchers have taken, and returns them."""
+    if not gone:
+        return []
+    rows = await connection.fetch(
+        f"""
+        UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp(), failure = $1
+        WHERE state = 'active' AND dispatcher = ANY($2::text[])
+        RETURNING {_COLUMNS}
+        """,  # noqa: S608
+        failure_text(FailureKind.ABANDONED, "the process that dispatched it ended"),
+        gone,
+    )
+    return sorted(map(_lease, rows), key=lambda lease: lease.id)
+
+
+async def abandon_unclaimed(connection: Connection, after_s: float) -> list[Lease]:
+    """Ends the active leases that no dispatcher has taken for so long, and returns them: their
+    workers are out of reach since the round, or no process dispatches."""
+    rows = await connection.fetch(
+        f"""
+        UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp(), failure = $1
+        WHERE id IN (SELECT id FROM node.lease
+                     WHERE state = 'active' AND dispatcher IS NULL
+                       AND leased_at < clock_timestamp() - $2 * interval '1 second'
+                     FOR UPDATE SKIP LOCKED)
+        RETURNING {_COLUMNS}
+        """,  # noqa: S608
+        failure_text(FailureKind.ABANDONED, "no process took it"),
+        after_s,
+    )
+    return sorted(map(_lease, rows), key=lambda lease: lease.id)
+
+
+async def give_back(connection: Connection, ids: Sequence[int], why: str) -> None:
+    """Ends leases that were taken, and of which nothing can be begun."""
+    await connection.execute(
+        "UPDATE node.lease SET state = 'expired', ended_at = clock_timestamp(), failure = $1"
+        " WHERE id = ANY($2::bigint[]) AND state = 'active'",
+        failure_text(FailureKind.ABANDONED, why),
+        ids,
+    )
+
+
+async def count_active(connection: Connection) -> dict[bytes, int]:
+    """Active leases by worker."""
+    rows = await connection.fetch(
+        "SELECT worker, count(*) AS leases FROM node.lease WHERE state = 'active' GROUP BY worker"
+    )
+    return {row["worker"]: row["leases"] for row in rows}
+
+
 async def active(connection: Connection) -> list[Lease]:
     """All active leases, oldest first, overdue ones included."""
     rows = await connection.fetch(
         f"SELECT {_COLUMNS} FROM node.lease WHERE state = 'active' ORDER BY id"  # noqa: S608
     )
     return [_lease(row) for row in rows]
+
+
+def _addresses(packed: bytes) -> frozenset[Address]:
+    return frozenset(Address(packed[start : start + 20]) for start in range(0, len(packed), 20))
 
 
 def _lease(row: Any) -> Lease:

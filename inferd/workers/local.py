@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from eth_keys.datatypes import PrivateKey
 
 from indexer.database import CONNECTION_LOST
 from indexer.errors import OperatorError
 from indexer.types import Address, Hash32
-from inferd.protocol.private import INPUT_MAGIC
 from inferd.protocol.request import Commitment, ModelId
 from inferd.protocol.result import ResultItem, digest_of, pack_items, unpack_items
 from inferd.protocol.typed_data import (
@@ -22,6 +22,7 @@ from inferd.protocol.typed_data import (
     recover,
 )
 from inferd.workers.backends.base import Backend
+from inferd.workers.backends.memory import ModelMemory
 from inferd.workers.job import (
     BadInput,
     Completion,
@@ -61,10 +62,11 @@ class LocalWorker:
         slots: int,
         memory_mb: int,
         signatures: SignatureLog,
+        memory: ModelMemory | None = None,
         sealing: Sealing | None = None,
     ) -> None:
-        """`domain` is the EIP-712 domain of the deployment's InferenceResults. Without `sealing` it
-        computes no private inputs."""
+        """`domain` is the EIP-712 domain of the deployment's InferenceResults. Without `memory` all
+        models have room; without `sealing` it computes no private inputs."""
         self._name = name
         self._signer = DigestSigner(key)
         self._domain = domain
@@ -72,6 +74,7 @@ class LocalWorker:
         self._slots = slots
         self._memory_mb = memory_mb
         self._signatures = signatures
+        self._memory = memory or ModelMemory()
         self._sealing = sealing
         self._address = Address(key.public_key.to_canonical_address())
         self._running = 0
@@ -114,12 +117,11 @@ class LocalWorker:
             earlier = await through_outages(lambda: self._recorded(job.key), log=log)
             if isinstance(earlier, SignedResult):
                 return earlier
-            if not backend.loaded:
-                # Not part of how long a computation takes: that is reckoned with on its own.
-                await self._load(backend)
-            started = time.perf_counter()
-            completion = await self._run(backend, job)
-            compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
+            async with self._loaded(backend):
+                # Loading is no part of how long a computation takes: it is reckoned with apart.
+                started = time.perf_counter()
+                completion = await self._run(backend, job)
+                compute_ms = max(1, round(1000 * (time.perf_counter() - started)))
             known = await self._recorded_meanwhile(job.key) or earlier
             if isinstance(known, SignedResult):
                 return known
@@ -128,7 +130,7 @@ class LocalWorker:
             self._running -= 1
 
     async def _run(self, backend: Backend, job: Job) -> Completion:
-        if not job.input.startswith(INPUT_MAGIC):
+        if not job.is_private:
             return await backend.run(job)
         if self._sealing is None:
             raise WorkerFailed(f"{self._name} has no key for private inputs")
@@ -138,13 +140,18 @@ class LocalWorker:
         except BadInput:
             # All can read the reason, and the back end's has lengths that padding hides.
             raise BadInput("what is encrypted in it is empty, too long, or not readable") from None
+        except WorkerFailed:
+            raise WorkerFailed("its model gave no answer to what is encrypted in it") from None
         return await self._sealing.closed(job, reply_to, completion)
 
-    async def _load(self, backend: Backend) -> None:
-        try:
-            await backend.start()
-        except OperatorError as error:
-            raise WorkerFailed(f"its model cannot be loaded: {error.message}") from error
+    @contextlib.asynccontextmanager
+    async def _loaded(self, backend: Backend) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._memory.holding(backend))
+            except OperatorError as error:
+                raise WorkerFailed(f"its model cannot be loaded: {error.message}") from error
+            yield
 
     async def sign_group(self, items: bytes) -> CompactSignature:
         """Signs packed items, each of which it has signed alone before.

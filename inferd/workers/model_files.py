@@ -72,6 +72,10 @@ class ModelFile:
     stamp: Stamp
     """Of the file as it was hashed."""
 
+    @property
+    def size_bytes(self) -> int:
+        return self.stamp[2]
+
     def has_changed(self) -> bool:
         """Whether it is another file than was hashed. Raises OSError where there is none."""
         return stamp_of(self.path.stat()) != self.stamp

@@ -13,10 +13,11 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
+from inferd.workers.beside import able_beside, company_of
 from inferd.workers.breaker import Circuit, CircuitBreaker
 from inferd.workers.concurrency import AdaptiveLimit
 from inferd.workers.job import Job, SignedResult
-from inferd.workers.service_stats import Priors, ServiceStat, estimate, read_all
+from inferd.workers.standings import Offer, Presence, views_of
 from scheduler import model as scheduling
 
 _FIRST_REST_S = 0.25
@@ -25,26 +26,6 @@ _LONGEST_REST_S = 30.0
 
 class UnknownWorker(Exception):
     """The pool has no worker with this address."""
-
-
-class Offer(Protocol):
-    """A model that a worker serves, as far as the pool cares. Every back end is one."""
-
-    @property
-    def name(self) -> str:
-        """The model's name, whose keccak256 is its id on chain."""
-
-    @property
-    def prior_ms(self) -> float:
-        """A guess at one request's duration, used until the first one is measured."""
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the model is in memory now."""
-
-    @property
-    def load_ms(self) -> float:
-        """How long loading it took the last time; 0 before the first."""
 
 
 class Worker(Protocol):
@@ -259,28 +240,34 @@ class WorkerPool:
         Only who has a free slot, its circuit closed, as much memory as `first`, and who is ours or
         succeeds with a probability of at least `proved`.
         """
-        asked = self._seen.get(first)
-        wanted = scheduling.ModelId(model)
-        if asked is None or wanted not in asked.service:
-            return None
-        best: tuple[float, Address] | None = None
-        for address, view in self._seen.items():
+        best = min(self._able(first, model, tokens, proved), default=None)
+        return None if best is None else (best[1], best[0])
+
+    def company(
+        self,
+        first: Address,
+        model: ModelId,
+        tokens: int,
+        number: int,
+        excluded: Collection[Address],
+        *,
+        proved: float,
+        slowest: float,
+    ) -> list[Address]:
+        """So many who could answer the same request beside `first`, or as many as there are, as
+        `second` finds them: none of them excluded, each of another owner, none that takes `slowest`
+        times as long."""
+        able = self._able(first, model, tokens, proved)
+        return company_of(self._seen, first, able, number, excluded, slowest)
+
+    def _able(
+        self, first: Address, model: ModelId, tokens: int, proved: float
+    ) -> list[tuple[float, Address]]:
+        def is_free(address: Address, view: scheduling.WorkerView) -> bool:
             member = self._members.get(address)
-            if address == first or member is None or not self._is_free(member, view):
-                continue
-            offer = view.service.get(wanted)
-            if offer is None or view.memory_mb < asked.memory_mb:
-                continue
-            if not view.owned and offer.success_lower < proved:
-                continue
-            if view.loaded is not None and wanted not in view.loaded:
-                continue
-            found = _mean_ms(offer, tokens), address
-            if best is None or found < best:
-                best = found
-        if best is None:
-            return None
-        return best[1], best[0] / max(_mean_ms(asked.service[wanted], tokens), 1.0)
+            return member is not None and self._is_free(member, view)
+
+        return able_beside(self._seen, first, model, tokens, proved=proved, is_free=is_free)
 
     async def sign_group(self, worker: Address, items: bytes) -> CompactSignature:
         """That worker's signature over packed items. Raises UnknownWorker and what it raises."""
@@ -295,49 +282,43 @@ class WorkerPool:
         is this operator's money. One that is not registered is listed but not available, so that
         its requests wait instead of being turned away.
         """
-        rows = await connection.fetch(
-            """
-            SELECT w.*, (SELECT coalesce(sum(r.fee_wei), 0) FROM node.lease l
-                         JOIN chain.request r ON r.id = l.request_id AND r.commitment = l.commitment
-                         WHERE l.worker = w.signer AND l.state = 'active') AS fees_in_hand_wei
-            FROM chain.worker w WHERE w.signer = ANY($1::bytea[])
-            """,
-            list(self._members),
-        )
-        registered = {Address(row["signer"]): row for row in rows}
-        stats = await read_all(connection)
-        priors, now_s, clock_s = Priors(stats), time.time(), self._clock()
-        views: list[scheduling.WorkerView] = []
-        for address, member in self._members.items():
-            row, worker = registered.get(address), member.worker
-            models = worker.models
-            slots, memory_mb, served = worker.slots, worker.memory_mb, set(models)
-            if row is not None:
-                slots = min(slots, row["slots"])
-                memory_mb = min(memory_mb, row["memory_mb"])
-                served &= {ModelId(model) for model in row["models"]}
-            views.append(
-                scheduling.WorkerView(
-                    id=scheduling.WorkerId(address),
-                    slots=member.most_at_once(slots, clock_s),
-                    in_flight=member.in_flight,
-                    memory_mb=memory_mb,
-                    available=row is not None
-                    and row["enabled"]
-                    and row["staked"]
-                    and member.held is None
-                    and member.breaker.circuit is not Circuit.OPEN,
-                    service=_service(address, models, served, stats, priors, now_s),
-                    owned=row is not None and row["owner"] in own_accounts,
-                    loaded=frozenset(
-                        scheduling.ModelId(model) for model in served if models[model].loaded
-                    ),
-                    stake_wei=0 if row is None else row["stake_wei"],
-                    fees_in_hand_wei=0 if row is None else int(row["fees_in_hand_wei"]),
-                )
-            )
+        views = await views_of(connection, self.presences(), own_accounts)
         self._seen = {Address(view.id): view for view in views}
-        return tuple(views)
+        return views
+
+    def presences(self) -> list[Presence]:
+        """How each of them stands here."""
+        clock_s = self._clock()
+        return [
+            Presence(
+                address=address,
+                slots=member.worker.slots,
+                most_at_once=member.most_at_once(member.worker.slots, clock_s),
+                in_flight=member.in_flight,
+                memory_mb=member.worker.memory_mb,
+                available=member.held is None and member.breaker.circuit is not Circuit.OPEN,
+                models=member.worker.models,
+            )
+            for address, member in self._members.items()
+        ]
+
+    def usable(self) -> list[Address]:
+        """Those that may be given work here and now, as far as this pool knows."""
+        return [
+            address
+            for address, member in self._members.items()
+            if member.held is None and member.breaker.circuit is not Circuit.OPEN
+        ]
+
+    @property
+    def seen(self) -> Mapping[Address, scheduling.WorkerView]:
+        """The workers as the scheduler saw them last."""
+        return self._seen
+
+    def is_free(self, address: Address) -> bool:
+        """Whether it could begin something now: a free slot, its circuit closed."""
+        member, view = self._members.get(address), self._seen.get(address)
+        return member is not None and view is not None and self._is_free(member, view)
 
     def _is_free(self, member: _Member, view: scheduling.WorkerView) -> bool:
         return (
@@ -357,27 +338,3 @@ class WorkerPool:
         if member.leaving and member.in_flight <= 0:
             del self._members[address]
             self._seen.pop(address, None)
-
-
-def _service(
-    address: Address,
-    models: Mapping[ModelId, Offer],
-    served: Collection[ModelId],
-    stats: Mapping[tuple[Address, ModelId], ServiceStat],
-    priors: Priors,
-    now_s: float,
-) -> dict[scheduling.ModelId, scheduling.ServiceEstimate]:
-    return {
-        scheduling.ModelId(model): estimate(
-            stats.get((address, model)),
-            priors.of(model, offer.prior_ms),
-            now_s,
-            load_ms=offer.load_ms,
-        )
-        for model, offer in models.items()
-        if model in served
-    }
-
-
-def _mean_ms(of: scheduling.ServiceEstimate, tokens: int) -> float:
-    return of.base_ms + of.per_token_ms * tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -52,7 +53,7 @@ class ResultLog:
         if row is None:
             return None
         try:
-            return _result(row, await output_of(row, self._files))
+            return result_of(row, await output_of(row, self._files))
         except OutputUnreadable as error:
             raise WorkerFailed(f"its recorded output is lost: {error.reason}") from None
 
@@ -107,7 +108,39 @@ async def _recorded(
     }
 
 
-def _result(row: Record, output: bytes) -> SignedResult:
+async def find_wrong(connection: Connection, worker: Address, key: RequestKey) -> None:
+    """What that worker has stored for the request is never posted."""
+    await connection.execute(
+        "UPDATE node.result SET found_wrong = true"
+        " WHERE request_id = $1 AND commitment = $2 AND worker = $3 AND NOT found_wrong",
+        key.id,
+        key.commitment,
+        worker,
+    )
+
+
+async def of_request(
+    connection: Connection, key: RequestKey, files: OutputFiles | None
+) -> list[SignedResult]:
+    """All results of a request whose outputs can be read here, the oldest first."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, commitment, worker, digest, output, file_bytes, media_type, manifest,
+               signature, compute_ms
+        FROM node.result WHERE request_id = $1 AND commitment = $2 ORDER BY computed_at, worker
+        """,
+        key.id,
+        key.commitment,
+    )
+    found = []
+    for row in rows:
+        with contextlib.suppress(OutputUnreadable):
+            found.append(result_of(row, await output_of(row, files)))
+    return found
+
+
+def result_of(row: Record, output: bytes) -> SignedResult:
+    """Of a row of node.result."""
     return SignedResult(
         key=RequestKey(row["request_id"], row["commitment"]),
         worker=Address(row["worker"]),
@@ -131,7 +164,7 @@ async def store(
     The first digest of a worker for a request stays, whatever comes later. A result that comes
     after its lease has ended is written only where the request has none yet. No two may be of one
     request. Outputs that `files` takes are on the disk before their rows are written; without it
-    all are in the rows. Raises OSError where the disk does not take one.
+    all are in the rows. Raises OutputUnwritable where the disk does not take one.
     """
     if not given:
         return set()

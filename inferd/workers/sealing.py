@@ -24,21 +24,22 @@ from inferd.workers.job import BadInput, Completion, Job
 
 _TOLD = ("model", "backend", "file_sha256", "quantisation", "weights", "encoding", "sampling")
 """What of a manifest stays: counts of tokens would tell the lengths that padding hides."""
+_LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Sealing:
-    """Opens what is encrypted to one of the operator's keys, and closes what came of it."""
+    """Opens what is encrypted to one of the keys of this process, and closes what came of it."""
 
     def __init__(self, keys: Sequence[DecryptionKey], chain_id: int, requests: Address) -> None:
-        """`requests` is the contract InferenceRequests."""
+        """The newest key first; `requests` is the contract InferenceRequests."""
         self._keys = {key.public: key for key in keys}
         self._chain_id = chain_id
         self._requests = requests
 
     @property
-    def keys(self) -> frozenset[EncryptionKey]:
-        """The public ones."""
-        return frozenset(self._keys)
+    def keys(self) -> tuple[EncryptionKey, ...]:
+        """The public ones, the newest first."""
+        return tuple(self._keys)
 
     async def opened(self, job: Job) -> tuple[Job, EncryptionKey]:
         """The job with its plain input, and whom the answer is for. Raises BadInput, with one
@@ -59,4 +60,9 @@ class Sealing:
         answer = PrivateAnswer(plain.output, plain.media_type)
         output = await asyncio.to_thread(seal_answer, answer, reply_to, context)
         manifest = {name: plain.manifest[name] for name in _TOLD if name in plain.manifest}
+        if "sampling" in manifest:
+            # How much was asked for may be what the prompt has left of the model's context.
+            manifest["sampling"] = {
+                name: value for name, value in manifest["sampling"].items() if name not in _LENGTHS
+            }
         return Completion(output, ANSWER_MEDIA_TYPE, {**manifest, "private": True})

@@ -54,7 +54,7 @@ class Experience:
     at_s: float
     """When it was told, in seconds since the epoch."""
     waited_ms: float | None = None
-    """Of a failure of a worker that ran out of time: how long it had been given. Other failures
+    """Of a failure of a worker that ran out of time: how long it was waited for. Other failures
     say nothing about speed."""
 
     @property

@@ -119,6 +119,9 @@ def request_body(request_id: int = 7, state: str = "settled", **changes: Any) ->
         "tx_hash": None,
         "settled_block": None,
         "digest": None,
+        "quorum": 1,
+        "answers": 0,
+        "agreeing": 0,
         "callback": None,
         "callback_failure": None,
     }
@@ -233,5 +236,17 @@ def status_body(**changes: Any) -> dict[str, Any]:
             "callbacks_owed": 3,
             "delivering": "",
         },
+        "processes": [
+            {
+                "holder": "far:7",
+                "roles": ["index", "schedule"],
+                "ready": False,
+                "told_s": 0.5,
+                "problems": [
+                    {"code": "starting", "sentence": "It starts.", "next_action": "Wait."}
+                ],
+                "warnings": [],
+            }
+        ],
     }
     return body | changes

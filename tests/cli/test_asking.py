@@ -68,6 +68,7 @@ def result_body(request_id: int, output: bytes) -> dict[str, Any]:
         "output_base64": base64.b64encode(output).decode(),
         "media_type": "text/plain; charset=utf-8",
         "worker": ADDRESS,
+        "workers": [ADDRESS],
         "signature": "0x" + "00" * 64,
         "manifest": {},
         "compute_ms": 5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from inferd.bench.index.chain import Shape
 from inferd.bench.index.compare import Comparison, Run
 from inferd.bench.index.live import Latencies, Pace
 from inferd.bench.index.way import Way
+from inferd.bench.workers import measure as workers_bench
+from inferd.bench.workers.kinds import Kind
 from scheduler.simulation.predictions import Calibration, Cell
 from tests.cli.support import Cli
 
@@ -269,7 +272,7 @@ def test_a_series_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> N
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_figures_of_dispatch(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     async def measure(**_: Any) -> Figures:
-        return Figures(400, 250.0, 25.0, 4_000.0, 10.0, 1.5, 90.0)
+        return Figures(400, 250.0, 25.0, 4_000.0, 10.0, 1.5, 0.01, 90.0)
 
     monkeypatch.setattr("inferd.bench.dispatch.measure.measure", measure)
     outcome = cli("bench", "dispatch", *(["--json"] if as_json else []))
@@ -279,3 +282,36 @@ def test_the_figures_of_dispatch(cli: Cli, monkeypatch: pytest.MonkeyPatch, as_j
     else:
         assert "4000 a second on one core" in outcome.stdout
         assert "10.0 times the 25 us" in outcome.stdout
+
+
+_ALONE = workers_bench.Run(
+    ("good", "slow"), 50, 50, 0, 20, 50, 2.5, 0, (), 0, {"good": 5, "slow": 1}
+)
+_TOGETHER = workers_bench.Run(
+    tuple(Kind), 50, 50, 0, 25, 50, 2.0, 3, ("liar",), 2, {"good": 5, "slow": 1, "liar": 0}
+)
+
+
+@pytest.mark.parametrize(
+    ("together", "said"),
+    [
+        (_TOGETHER, None),
+        (replace(_TOGETHER, settled=49), "49 of 50 requests were settled"),
+        (replace(_TOGETHER, doubled=1), "1 ended twice"),
+        (replace(_TOGETHER, suspended=()), "suspended: nobody"),
+        (replace(_TOGETHER, suspended=("good", "liar")), "suspended: good, liar"),
+    ],
+)
+def test_the_figures_of_workers(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, together: workers_bench.Run, said: str | None
+) -> None:
+    async def measure(*_: Any, **__: Any) -> workers_bench.Figures:
+        return workers_bench.Figures(_ALONE, together)
+
+    monkeypatch.setattr("inferd.bench.workers.measure.measure", measure)
+    monkeypatch.setattr("inferd.workers.model_files.smollm2", lambda _: None)
+    table, figures = cli("bench", "workers"), cli("bench", "workers", "--json")
+    assert json.loads(figures.stdout)["ratio"] == 0.8
+    assert "goodput with all five: 0.80 of the good ones alone; 3 deaths" in table.stdout
+    assert table.code == figures.code == (0 if said is None else ExitCode.NOT_AS_PROMISED)
+    assert said is None or said in table.stderr

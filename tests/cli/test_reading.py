@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from indexer.errors import ExitCode
 from inferd.cli.output import escape
 from inferd.cli.watch import table_of
 from inferd.node.api_models import RequestView
@@ -37,6 +38,8 @@ def test_status_for_people(cli: Cli, node: FakeNode) -> None:
         "node       not ready, leader, release 0.1.0, chain 31337",
         "problem    no_workers: No worker. Register one.",
         "warning    balance_low: It is low. Send funds.",
+        "process    far:7 index, schedule: not ready",
+        "           starting: It starts. Wait.",
         "index      block 20 of 20, 1 reorganisations, 0 unreadable logs",
         "endpoint   https://one.test in use, 12 ms, 2% errors, at most 18 calls/s",
         "endpoint   https://two.test wrong chain, 3 behind: https://two.test serves chain 1",
@@ -74,7 +77,8 @@ def test_status_of_an_endpoint_that_is_behind(cli: Cli, node: FakeNode) -> None:
 def test_status_of_a_node_that_starts(cli: Cli, node: FakeNode) -> None:
     index = dict.fromkeys(("head", "indexed", "finalized", "lag_blocks", "lag_s"))
     index |= {"reorgs": 0, "quarantined": 0, "rechecked": None, "repaired_blocks": 0}
-    node.says("/v1/status", status_body(index=index, requests={}, workers=[], settlement=None))
+    nothing: dict[str, Any] = {"requests": {}, "workers": [], "settlement": None, "processes": []}
+    node.says("/v1/status", status_body(index=index, **nothing))
 
     lines = cli("status").stdout.splitlines()
 
@@ -186,3 +190,17 @@ def test_config_for_people(cli: Cli) -> None:
 
 def test_the_release(cli: Cli) -> None:
     assert cli("--version").stdout == "inferd 0.1.0\n"
+
+
+def test_what_a_node_does_not_know_is_told_with_where_to_look(cli: Cli, node: FakeNode) -> None:
+    cli("workers", "show", ADDRESS).refused(
+        ExitCode.CONFIGURATION, "has no worker 0x", "help: `inferd workers` lists those it knows"
+    )
+    cli("why", "7").refused(ExitCode.CONFIGURATION, "has no request 7", "help: look at the id")
+
+
+@pytest.mark.parametrize("command", ["workers", "status"])
+def test_a_node_without_what_every_node_has_is_of_another_release(
+    cli: Cli, node: FakeNode, command: str
+) -> None:
+    cli(command).refused(ExitCode.CONFIGURATION, f"has no {command}", "help: run the same release")

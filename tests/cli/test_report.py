@@ -166,10 +166,12 @@ def test_for_people(cli: Cli, books: str) -> None:
         "0.000000000",
         "0.024000000",
         "0.000000000",
+        "0.000000000",
         "0.000000007",
         "0.000000000",
+        "0.000000000",
     ]
-    assert poster.split()[-1] == "0.000190001"
+    assert poster.split()[-2] == "0.000190001"
     assert len({len(line) for line in lines[1:6]}) == 1
 
 
@@ -178,11 +180,12 @@ def test_csv__stable_names__wei(cli: Cli, books: str) -> None:
     assert lines[0] == (
         "day,results,refunds,callbacks,transactions,wasted_transactions,poster_fees_wei,"
         "worker_fees_wei,post_gas_wei,delivery_gas_wei,refund_gas_wei,wasted_gas_wei,profit_wei"
+        ",releases,disputes,dispute_gas_wei,released_wei,bonds_wei"
     )
-    assert lines[1] == "2027-01-12,0,5,0,2,1,0,0,0,0,123456789,23,-123456789"
+    assert lines[1] == "2027-01-12,0,5,0,2,1,0,0,0,0,123456789,23,-123456789,0,0,0,0,0"
     assert lines[3] == (
         "2027-01-15,1,0,0,2,1,2000000000000000,8000000000000000,90000000000000,0,0,"
-        "30000000000000,9910000000000000"
+        "30000000000000,9910000000000000,0,0,0,0,0"
     )
 
 

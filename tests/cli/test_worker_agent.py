@@ -30,6 +30,16 @@ from tests.cli.stage import WORKER as WORKER_ACCOUNT
 from tests.cli.support import Cli
 from tests.workers.service.support import Operator, a_request
 
+MORE_MODELS = """
+[[workers.models]]
+backend = "markov"
+model = "other"
+[[workers.models]]
+backend = "command"
+model = "third"
+[workers.models.command]
+argv = ["cat"]
+"""
 ENDPOINT = "https://gpu.example/worker"
 SETTINGS = """
 [[workers]]
@@ -177,6 +187,52 @@ def test_register_puts_the_endpoint_on_chain(stage: Stage, cli: Cli) -> None:
     record = stage.view("WorkerRegistry", "workerOf", stage.address(WORKER_ACCOUNT))
     assert record[5] == info_hash([model_id("markov")], ENDPOINT)
     assert cli("worker", "register", "--json").code == 0
+
+
+def test_several_models_are_served_registered_and_checked(stage: Stage, cli: Cli) -> None:
+    write_settings(stage, more=MORE_MODELS)
+    assert "updated" in cli("worker", "register").stdout
+    record = stage.view("WorkerRegistry", "workerOf", stage.address(WORKER_ACCOUNT))
+    names = ("markov", "other", "third")
+    assert record[5] == info_hash([model_id(name) for name in names], ENDPOINT)
+    said = json.loads(cli("worker", "check", "--json").stdout)
+    assert [one["model"] for one in said["models"]] == list(names)
+    assert said["model"] == "markov"
+    with running(stage) as (process, log):
+        operator = poster_at(stage, agent_url(process, log))
+
+        async def ask() -> None:
+            async with aiohttp.ClientSession() as operator.session:
+                done = [
+                    await operator.ask(a_request(number, b"once upon a time", model=name))
+                    for number, name in enumerate(names, 3)
+                ]
+                assert all(isinstance(one, JobDone) for one in done), done
+                assert [one.manifest["model"] for one in done] == list(names)  # type: ignore[union-attr]
+                assert b"once upon a time" in done[2].output  # type: ignore[union-attr]
+
+        asyncio.run(ask())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    said_of = [line for line in log.read_text().splitlines() if "backend_checked" in line]
+    assert len(said_of) == len(names)
+    assert "offer_differs_on_chain" not in log.read_text()
+
+
+def test_models_of_one_server_are_named_one_after_the_other(stage: Stage, cli: Cli) -> None:
+    at = ("worker", "check", "--base-url", "http://127.0.0.1:1/v1")
+    several = ("--model", "a", "--model", "b")
+    # The second is looked for at the same server: nobody is there.
+    cli(*at, "--backend", "openai", *several).refused(ExitCode.TRY_AGAIN, "127.0.0.1:1")
+    cli(*at, "--backend", "openai", *several, "--server-model", "c").refused(
+        ExitCode.USAGE, "those of one server"
+    )
+    cli("worker", "check", "--backend", "markov", *several).refused(
+        ExitCode.USAGE, "those of one server"
+    )
+    cli(*at, "--backend", "openai", "--model", "a", "--model", "a").refused(
+        ExitCode.CONFIGURATION, "two models of a worker have one name"
+    )
 
 
 def test_check_asks_the_model(cli: Cli) -> None:

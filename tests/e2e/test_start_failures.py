@@ -64,6 +64,10 @@ def database_away(world: System, tmp_path: Path) -> dict[str, Any]:
     return {"database_url": f"postgresql://me:hunter2@127.0.0.1:{free_port()}/x"}
 
 
+def no_broker(world: System, tmp_path: Path) -> dict[str, Any]:
+    return {"sections": f'[pull]\nurl_file = "{tmp_path}/broker.url"'}
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
@@ -75,6 +79,7 @@ def database_away(world: System, tmp_path: Path) -> dict[str, Any]:
         (bad_key_file, ExitCode.CONFIGURATION, "poster.json"),
         (bad_toml, ExitCode.CONFIGURATION, "inferd.toml"),
         (bad_values, ExitCode.CONFIGURATION, "2 setting(s)"),
+        (no_broker, ExitCode.CONFIGURATION, "broker.url holds no URL"),
         (database_away, ExitCode.TRY_AGAIN, "PostgreSQL"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

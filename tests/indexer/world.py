@@ -26,7 +26,7 @@ from inferd.protocol.typed_data import consent_digest, domain_separator, group_d
 GWEI = 10**9
 FEE_WEI = 10**15
 MODEL = model_id("tiny")
-TABLES = ("cursor", "block", "log", "quarantine", "request", "worker", "payment")
+TABLES = ("cursor", "block", "log", "quarantine", "request", "worker", "payment", "hold", "terms")
 
 
 @dataclass

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer.database import Connection
 from inferd.inputs import rows
 from inferd.inputs.fetch import Fetcher, FetchLimits
 from inferd.inputs.keeper import Keeper, KeeperLimits
+from inferd.inputs.room import Room
 from inferd.inputs.source import input_of
 from inferd.inputs.tries import Wanted
 from inferd.net.reach import OWN_MACHINE_AND_NETWORKS
@@ -66,22 +69,26 @@ class Kept:
     block: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, it makes a round."""
     bell: Wakeup = field(default_factory=Wakeup)
+    keeper: Keeper = field(init=False)
 
 
 @asynccontextmanager
-async def keeping(house: House, *, max_tries: int = 6) -> AsyncIterator[Kept]:
+async def keeping(
+    house: House, *, max_tries: int = 6, total_bytes: int = 1_000_000
+) -> AsyncIterator[Kept]:
     """A session's keeper and its rounds."""
     kept = Kept()
 
     keeper = Keeper(
         house.db,
         Fetcher(OWN_MACHINE_AND_NETWORKS, FetchLimits(10_000, 20)),
-        KeeperLimits(at_once=4, per_host=4, max_tries=max_tries, inclusion_s=3),
+        KeeperLimits(4, 4, max_tries, inclusion_s=3, max_bytes=10_000, total_bytes=total_bytes),
         fence=no_fence,
         bell=kept.bell,
         on_try=kept.told.append,
         on_change=kept.block.set,
     )
+    kept.keeper = keeper
     house.rounds = replace(house.rounds, on_decided=kept.bell.ring)
     await keeper.begin_again()
 
@@ -260,6 +267,54 @@ async def test_who_came_while_it_was_written_is_seen_to(house: House) -> None:
         assert await rows.load_wanted(connection) == ([], [1])
     async with keeping(house):
         await eventually(lambda: house.answered_by(1))
+
+
+async def test_beyond_its_room_content_waits_untried_until_other_is_needed_no_more(
+    house: House, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferd.inputs.keeper._LOOKS_FOR_ROOM_EVERY_S", 0.05)
+    shelf.content = b"x" * 6_000
+    for number in (1, 2, 3):
+        await by_uri(house, number, f"{shelf.url}/{number}", shelf.content)
+    async with keeping(house, total_bytes=21_000) as kept:
+        await eventually(lambda: len(kept.told) == 2)
+        await eventually(lambda: kept.keeper.waiting_for_room == 1)
+        state, reason, sentence = await told_why(house, 3)
+        assert (state, reason) == ("waiting", "input_awaited")
+        assert "It waits for room: this node keeps as much content as `inputs.total_mb`" in sentence
+        assert (shelf.asked, kept.keeper.room.held_bytes) == (2, 12_000)
+        await eventually(lambda: house.answered_by(1))
+        await eventually(lambda: house.answered_by(2))
+        assert shelf.asked == 2, "what pending requests name is kept"
+        async with house.db.acquire() as connection:
+            await connection.execute("UPDATE chain.request SET status = 'fulfilled' WHERE id < 3")
+        await eventually(lambda: house.answered_by(3))
+        await eventually(lambda: kept.keeper.waiting_for_room == 0)
+    assert (shelf.asked, kept.told) == (3, ["here"] * 3)
+    async with house.db.acquire() as connection:
+        assert await rows.held_bytes(connection) == 6_000, "room was made"
+        assert await connection.fetchval("SELECT tries FROM node.input") == 1, "to wait is no try"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("begin", "end", "delete", "measure")), st.integers(0, 50))),
+    st.integers(50, 400),
+)
+def test_what_is_kept_never_exceeds_the_room(steps: list[tuple[str, int]], total: int) -> None:
+    room, table, running, before = Room(total, 50), 0, 0, 0
+    for step, size in steps:
+        if step == "begin":
+            running += room.for_more(running) > 0
+        elif step == "end" and running:
+            running -= 1
+            table += size
+            room.add(size)
+        elif step == "delete":
+            table = max(0, table - size)
+        elif step == "measure":
+            room.measured(table, added_before=before)
+            before = room.added_bytes
+        assert table + 50 * running <= total
 
 
 async def test_content_is_forgotten_when_nobody_waits_for_it(house: House) -> None:

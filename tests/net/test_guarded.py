@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from inferd.net.guarded import (
+    ExchangeError,
     Forbidden,
     GuardedClient,
     Limits,
@@ -237,9 +238,19 @@ async def test_compressed_answers_are_refused_unread(serve: Any, client: Guarded
 
 
 @pytest.mark.parametrize(
-    "said", [b"rubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nshort", b""]
+    ("said", "kind"),
+    [
+        (b"rubbish\r\n\r\n", Malformed),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\nx", Malformed),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nshort", Unreachable),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n50\r\nshort", Unreachable),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", Unreachable),
+        (b"", Unreachable),
+    ],
 )
-async def test_what_is_no_http_is_an_error_of_its_own(client: GuardedClient, said: bytes) -> None:
+async def test_what_is_no_http_is_told_from_a_connection_that_broke(
+    client: GuardedClient, said: bytes, kind: type[ExchangeError]
+) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(said)
@@ -249,7 +260,7 @@ async def test_what_is_no_http_is_an_error_of_its_own(client: GuardedClient, sai
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        with pytest.raises((Malformed, Unreachable)) as caught:
+        with pytest.raises(kind) as caught:
             await client.get(f"http://127.0.0.1:{port}/hidden", LIMITS)
     assert "hidden" not in caught.value.reason
 

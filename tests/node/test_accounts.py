@@ -97,7 +97,8 @@ TRANSACTIONS = st.fixed_dictionaries(
         "poster_is_own": st.booleans(),
         "owners": st.lists(st.sampled_from([OWN, STRANGER]), min_size=1, max_size=3),
         "results": st.lists(
-            st.tuples(st.integers(0, 2), st.integers(1, 2**40), st.booleans()), max_size=12
+            st.tuples(st.integers(0, 2), st.integers(1, 2**40), st.booleans(), st.integers(1, 3)),
+            max_size=12,
         ),
         "gas_wei": st.integers(0, 2**70),
         "forget": st.booleans(),
@@ -105,18 +106,37 @@ TRANSACTIONS = st.fixed_dictionaries(
 )
 
 
+def share_of(settled: dict[str, Any], worker: bytes, bps: int) -> int:
+    """By the contract: equal parts, and what does not divide for the first."""
+    signers = [settled["worker"], *(settled["others"] or ())]
+    if worker not in signers:
+        return 0
+    fees_wei = settled["fee_wei"] - settled["fee_wei"] * bps // 10_000
+    rest_wei = fees_wei % len(signers) if worker == signers[0] else 0
+    return int(fees_wei // len(signers) + rest_wei)
+
+
 def rows_of(world: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Items, payments and settled requests as the tables have them."""
     bps, owners = world["bps"], world["owners"]
-    settled = [
-        {"id": n, "worker": bytes([w % len(owners)]), "fee_wei": gwei * GWEI}
-        for n, (w, gwei, _) in enumerate(world["results"])
-    ]
+    settled = []
+    for n, (w, gwei, _, most) in enumerate(world["results"]):
+        first, *others = sorted(
+            bytes([(w + i) % len(owners)]) for i in range(min(most, len(owners)))
+        )
+        settled.append(
+            {
+                "id": n,
+                "worker": first,
+                "fee_wei": gwei * GWEI,
+                "quorum": 1 + len(others),
+                "others": others or None,
+            }
+        )
     paid = []
     for number, owner in enumerate(owners):
-        fees = sum(one["fee_wei"] for one in settled if one["worker"] == bytes([number]))
-        if fees:
-            amount = fees - fees * bps // 10_000
+        amount = sum(share_of(one, bytes([number]), bps) for one in settled)
+        if amount:
             paid.append(
                 {
                     "role": "worker",
@@ -130,7 +150,9 @@ def rows_of(world: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
         account = OWN if world["poster_is_own"] else STRANGER
         paid.append({"role": "poster", "account": account, "worker": None, "amount_wei": to_poster})
     items = [
-        (n, "settled", 50_000 * n) for n, (*_, in_hand) in enumerate(world["results"]) if in_hand
+        (n, "settled", 50_000 * n)
+        for n, (_, _, in_hand, _) in enumerate(world["results"])
+        if in_hand
     ]
     return items, paid, settled
 
@@ -139,7 +161,7 @@ def rows_of(world: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
 def test_lines_of_a_transaction__sum_to_what_was_paid(world: dict[str, Any], kind: str) -> None:
     items, paid, settled = rows_of(world)
     known = settled[::2] if world["forget"] else settled
-    cost = {"kind": kind, "gas_wei": world["gas_wei"], "intent_id": 1}
+    cost = {"kind": kind, "gas_wei": world["gas_wei"], "intent_id": 1, "bond_wei": 0}
     lines = lines_of_transaction(1, b"t", cost, items, paid, known, frozenset({OWN}))
     own = [one for one in paid if one["account"] == OWN]
     for role, name in (("poster", "poster_fee_wei"), ("worker", "worker_fee_wei")):
@@ -152,17 +174,21 @@ def test_lines_of_a_transaction__sum_to_what_was_paid(world: dict[str, Any], kin
         by_id = {line.request_id: line for line in lines}
         for one in settled:
             poster = one["fee_wei"] * world["bps"] // 10_000
-            owner = world["owners"][one["worker"][0]]
+            own_wei = sum(
+                share_of(one, bytes([number]), world["bps"])
+                for number, owner in enumerate(world["owners"])
+                if owner == OWN
+            )
             line = by_id.get(one["id"])
             got = (line.poster_fee_wei, line.worker_fee_wei) if line else (0, 0)
             assert got == (
                 poster if world["poster_is_own"] else 0,
-                one["fee_wei"] - poster if owner == OWN else 0,
+                own_wei,
             )
 
 
 def test_lines__gas_of_a_delivery_by_what_each_call_takes() -> None:
-    cost = {"kind": "deliver", "gas_wei": 1_000, "intent_id": 1}
+    cost = {"kind": "deliver", "gas_wei": 1_000, "intent_id": 1, "bond_wei": 0}
     calls = [(1, "delivered", 50_000), (2, "delivered", 950_000)]
     lines = lines_of_transaction(1, b"t", cost, calls, [], [], frozenset())
     assert [line.gas_wei for line in lines] == [50, 950]
@@ -173,6 +199,6 @@ def test_lines__gas_of_a_delivery_by_what_each_call_takes() -> None:
 
 
 def test_lines__a_transaction_that_only_took_a_nonce_belongs_to_no_request() -> None:
-    cost = {"kind": "post", "gas_wei": 7, "intent_id": 1}
+    cost = {"kind": "post", "gas_wei": 7, "intent_id": 1, "bond_wei": 0}
     (line,) = lines_of_transaction(1, b"t", cost, [], [], [], frozenset())
     assert (line.request_id, line.gas_wei, line.profit_wei) == (None, 7, -7)

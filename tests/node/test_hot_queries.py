@@ -24,11 +24,13 @@ from inferd.node.account_rows import fold, load_report, load_senders, load_spent
 from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
 from inferd.node.feed import Feed
+from inferd.node.jobs import load_jobs, load_servable
+from inferd.node.part import bury
 from inferd.node.result_routes import RESULT
 from inferd.node.rounds import Rounds
 from inferd.node.snapshot import RoundInputs
 from inferd.outputs import sweep
-from inferd.settlement import callbacks, refunds, watching
+from inferd.settlement import callbacks, disputes, refunds, releases, watching
 from inferd.settlement.batch import load_base_fees, load_decisions, load_gas_model, load_ready
 from inferd.settlement.chain import Sight
 from inferd.settlement.fees import Market
@@ -122,6 +124,19 @@ _FILL = {
         SELECT {_TX}, 100 + n % 100, n / 10, {_TX}, 'poster', '\\x07', NULL, NULL, 1
         FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS}) n
     """,
+    # Most are closed; of those that are due, most are of strangers.
+    "chain.hold": f"""
+        INSERT INTO chain.hold
+        SELECT n, {_KEY}, '\\x05', ARRAY['\\x0a'::bytea],
+            ARRAY[CASE WHEN n % 1000 = 0 THEN '\\x07'::bytea ELSE '\\x0b' END], 8,
+            CASE WHEN n % 1000 = 1 THEN '\\x07'::bytea ELSE '\\x0b' END, 2, 1, {NOW_S} - 9,
+            n / 10, {NOW_S} - 99, {_TX},
+            CASE WHEN n % 10 = 0 OR n % 1000 = 1 THEN 'held'
+                 WHEN n % 1000 = 2 THEN 'disputed' ELSE 'released' END,
+            CASE WHEN n % 1000 = 2 THEN '\\x07'::bytea END, NULL,
+            CASE WHEN n % 1000 = 2 THEN {NOW_S} - 1 END
+        FROM generate_series({FIRST_KEPT}::bigint, {REQUESTS} - {PENDING}) n
+    """,
     "node.tx_intent": f"""
         INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,
             inputs, created_at, closed_at)
@@ -205,7 +220,7 @@ async def a_round(pool: Pool) -> None:
         pass
 
     feed = Feed()
-    rounds: Any = SimpleNamespace(fence=no_fence, names={b"\2": "m"})
+    rounds: Any = SimpleNamespace(fence=no_fence, names={})
     async with pool.acquire() as connection:
         reading = await feed.read(connection, inputs, no_fence)
         assert reading is not None
@@ -218,7 +233,8 @@ async def a_round(pool: Pool) -> None:
         assert reading is not None
         assert reading.asked == [REQUESTS]
         await Rounds._reconsider(rounds, connection, 0, frozenset(Reason))
-        await Rounds._load_jobs(rounds, connection, [REQUESTS])
+        await load_jobs(connection, [REQUESTS], {b"\2": "m"})
+        await load_servable(connection, [REQUESTS])
         assert await inputs_of.load_wanted(connection) == ([], [])
 
 
@@ -251,6 +267,14 @@ async def a_settlement_step(pool: Pool) -> None:
     async with pool.acquire() as connection:
         assert await connection.fetch(watching.TO_LOOK_AT, 0, 2**63 - 1, 100) == []
         assert await connection.fetch(watching.TO_LOOK_AT, 10, 2**63 - 1, 100) == []
+    due = await releases.load_due(pool, head, [SENDER], 200)
+    assert due and all(one.earned_wei for one in due)
+    assert await releases.load_lapsed(pool, head, [SENDER], 20)
+    await disputes.load_lies(pool, [SENDER], open_until_s=NOW_S)
+    await disputes.load_staked_wei(pool)
+    assert (await disputes.load_open(pool, [SENDER])).disputes > 10
+    async with pool.acquire() as connection:
+        assert await disputes.load_changed(connection) == []
     purse = Purse(SettlementSettings(poster_bps=1_000, cap_wei_per_day=1))
     await purse.refresh(pool)
     await Orders(pool, [SENDER], None).obey()
@@ -281,6 +305,7 @@ async def the_accounts(pool: Pool) -> None:
         report = await load_report(connection, hour, [SENDER])
         assert report.total.poster_fees_wei > 50
         assert report.total.gas_wei > 50
+        assert report.held_wei[SENDER] > 50
         assert len([line async for line in load_lines(connection, hour, [SENDER])]) > 50
         assert await load_lines_of(connection, REQUESTS - 5_000, [SENDER])
         spent_wei, _ = await load_spent(connection, NOW_S - 3_600, SENDER)
@@ -298,6 +323,10 @@ async def the_workers(pool: Pool) -> None:
     async with pool.acquire() as connection:
         assert await leases.active(connection)
         await leases.expire_overdue(connection)
+        # Of a node that is split over processes.
+        await leases.claim(connection, "dispatcher", [b"w"], 32)
+        await leases.count_active(connection)
+        await bury(connection)
 
 
 async def the_indexer(pool: Pool) -> None:

@@ -8,7 +8,16 @@ import pytest
 
 from indexer.database import Pool, connect
 from indexer.types import Address
-from inferd.node.leader import LostLeadership, become_leader, displace_leader, poster_role
+from inferd.node.leader import (
+    Leadership,
+    LostLeadership,
+    become_leader,
+    become_part,
+    bury_processes,
+    displace_leader,
+    is_led_as_a_whole,
+    poster_role,
+)
 
 
 async def test_second_waits_until_first_releases(database: str) -> None:
@@ -94,3 +103,83 @@ async def test_who_lost_the_lead_has_lost_its_keys(database: str, pool: Pool) ->
         async with pool.acquire() as connection, connection.transaction():
             await fence(connection)
     await first.release()
+
+
+async def writes(pool: Pool, leadership: Leadership) -> bool:
+    async with pool.acquire() as connection, connection.transaction():
+        try:
+            await leadership.fence(connection)
+        except LostLeadership:
+            return False
+    return True
+
+
+async def test_processes_divide_roles_and_each_has_one_at_a_time(database: str, pool: Pool) -> None:
+    first = await become_part(database, "first", ["index", "schedule"])
+    others = [await become_part(database, name, []) for name in ("dispatch", "dispatch too")]
+    settler = await become_part(database, "settler", ["settle"])
+    second = asyncio.create_task(become_part(database, "second", ["settle", "schedule"]))
+    await asyncio.sleep(1.5)
+    assert not second.done()
+    # While it waits it holds none of them: who asks for one that is free has it.
+    await settler.release()
+    settler = await asyncio.wait_for(become_part(database, "settler again", ["settle"]), 10)
+    assert [await writes(pool, one) for one in (first, *others, settler)] == [True] * 4
+    assert len({one.process for one in (first, *others, settler)}) == 4
+    await settler.release()
+    await first.release()
+    await (await asyncio.wait_for(second, 10)).release()
+    for one in others:
+        await one.release()
+
+
+async def test_a_whole_daemon_and_its_parts_never_work_at_the_same_time(
+    database: str, pool: Pool
+) -> None:
+    whole = await become_leader(database, "whole")
+    waiting = asyncio.create_task(become_part(database, "part", ["index"]))
+    await asyncio.sleep(1.5)
+    assert not waiting.done()
+    async with pool.acquire() as connection:
+        assert await is_led_as_a_whole(connection)
+    await whole.release()
+    one = await asyncio.wait_for(waiting, 10)
+    assert not await writes(pool, whole)
+    async with pool.acquire() as connection:
+        assert not await is_led_as_a_whole(connection)
+    other = await become_part(database, "other", [])
+    again = asyncio.create_task(become_leader(database, "whole again"))
+    await one.release()
+    await asyncio.sleep(1.5)
+    assert not again.done(), "one part is left"
+    assert await writes(pool, other)
+    await other.release()
+    whole = await asyncio.wait_for(again, 10)
+    assert await writes(pool, whole)
+    assert not await writes(pool, one)
+    assert not await writes(pool, other)
+    await whole.release()
+
+
+async def test_a_rebuild_displaces_all_parts(database: str, pool: Pool) -> None:
+    parts = [await become_part(database, "one", ["index"]), await become_part(database, "two", [])]
+    async with pool.acquire() as connection, connection.transaction():
+        await displace_leader(connection, "rebuild")
+    assert [await writes(pool, one) for one in parts] == [False, False]
+    for one in parts:
+        await one.release()
+
+
+async def test_processes_are_buried_when_their_locks_are_gone(database: str, pool: Pool) -> None:
+    one, other = [await become_part(database, name, []) for name in ("one", "other")]
+    async with pool.acquire() as connection, connection.transaction():
+        living, dead = await bury_processes(connection)
+    assert (set(living), dead) == ({one.process, other.process}, [])
+    await one.release()
+    async with asyncio.timeout(30):
+        while not dead:
+            async with pool.acquire() as connection, connection.transaction():
+                living, dead = await bury_processes(connection)
+    assert (living, dead) == ([other.process], [one.process])
+    assert not await writes(pool, one)
+    await other.release()

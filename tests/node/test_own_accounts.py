@@ -14,7 +14,7 @@ from inferd.chain.anvil import load_anvil_config
 from inferd.chain.keys import BadKey, KeySource, address_of
 from inferd.node.posting_settings import PostingSettings
 from inferd.node.preflight import ChainFacts
-from inferd.node.session import own_accounts, settlement_settings
+from inferd.node.session_settings import own_accounts, settlement_settings
 from inferd.node.settings import BadSettings, Settings, load_settings
 from inferd.node.worker_settings import WorkerSettings
 

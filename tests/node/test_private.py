@@ -12,8 +12,6 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.inputs import rows
 from inferd.inputs.source import input_of
-from inferd.node.private_keys import BadEncryptionKey, load_keys
-from inferd.node.settings import Settings
 from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.views import one_request
 from inferd.node.why import why
@@ -28,6 +26,8 @@ from inferd.protocol.private import (
 )
 from inferd.protocol.request import Commitment, model_id
 from inferd.workers.job import BadInput, Job
+from inferd.workers.key_files import BadEncryptionKey, load_keys
+from inferd.workers.sealing import Sealing
 from tests.node.house import CHAIN_ID, NODE_KEY, REQUESTS, House, house
 from tests.workers.support import MODEL
 
@@ -46,8 +46,9 @@ def private_house(house: House) -> House:
 
     async def inputs(connection: Connection) -> RoundInputs:
         seen = await plain(connection)
-        workers = with_private(seen.workers, {house.workers[0].address})
-        return replace(seen, workers=workers, private_keys=frozenset({NODE_KEY.public}))
+        return replace(
+            seen, workers=with_private(seen.workers, {house.workers[0].address: [NODE_KEY.public]})
+        )
 
     house.rounds = replace(house.rounds, inputs=inputs)
     return house
@@ -65,7 +66,7 @@ async def ask(
 
 async def told_why(house: House, number: int) -> tuple[str, str]:
     async with house.db.acquire() as connection:
-        view = await one_request(connection, {}, number)
+        view = await one_request(connection, {model_id(MODEL): MODEL}, number)
     assert view is not None
     return why(view).reason, why(view).sentence
 
@@ -127,7 +128,7 @@ async def test_why_an_input_is_bad_tells_no_lengths(private_house: House) -> Non
     await ask(house, 1, seal_input(SECRET, NODE_KEY.public, REPLY.public, CONTEXT), ALICE)
     reason, sentence = await told_why(house, 1)
     assert (reason, "too long" in sentence) == ("bad_input", True)
-    assert "5321" not in await everything_stored(house)
+    assert "5321 tokens" not in await everything_stored(house)  # digits alone are in ciphertexts
 
 
 async def test_another_nodes_key_or_version_is_refused_before_a_worker(
@@ -137,12 +138,40 @@ async def test_another_nodes_key_or_version_is_refused_before_a_worker(
     other = DecryptionKey(b"\x09" * 32)
     await ask(house, 1, seal_input(SECRET, other.public, REPLY.public, CONTEXT), ALICE)
     reason, sentence = await told_why(house, 1)
-    assert (reason, "a key that this node does not have" in sentence) == ("unsupported", True)
+    assert reason == "model_unknown"
+    assert f"encrypted to the key 0x{other.public.hex()}" in sentence
+    assert f"serves model {MODEL}" in sentence
     sealed = seal_input(SECRET, NODE_KEY.public, REPLY.public, CONTEXT)
     await ask(house, 2, sealed[:14] + b"\x02" + sealed[15:], ALICE)
     reason, sentence = await told_why(house, 2)
     assert (reason, "not one of version 1" in sentence) == ("unsupported", True)
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
+
+
+async def test_a_workers_own_key_is_for_that_worker(house: House) -> None:
+    """Its request waits for no other, and is taken up once the key is known."""
+    own = DecryptionKey(b"\x0a" * 32)
+    house.workers[1]._sealing = Sealing([own], CHAIN_ID, REQUESTS)
+    plain, held = house.rounds.inputs, {house.workers[0].address: [NODE_KEY.public]}
+
+    async def inputs(connection: Connection) -> RoundInputs:
+        seen = await plain(connection)
+        return replace(seen, workers=with_private(seen.workers, held))
+
+    house.rounds = replace(house.rounds, inputs=inputs)
+    sealed = seal_input(SECRET, own.public, REPLY.public, CONTEXT)
+    await ask(house, 1, sealed, ALICE)
+    assert (await told_why(house, 1))[0] == "model_unknown"
+    assert [backend.calls for backend in house.backends] == [[], []]
+    held[house.workers[1].address] = [own.public]
+    await house.rounds.round()
+    await house.rounds.round()
+    await house.settle_down()
+    assert await house.answered_by(1) == [house.workers[1].address]
+    for number in range(2, 5):
+        await ask(house, number, sealed, ALICE)
+    assert [job.input for job in house.backends[1].calls] == [SECRET] * 4
+    assert house.backends[0].calls == []
 
 
 async def test_private_content_may_be_named_by_uri(private_house: House) -> None:
@@ -159,29 +188,25 @@ async def test_private_content_may_be_named_by_uri(private_house: House) -> None
     assert house.backends[1].calls == []
 
 
-def settings(folder: Path, *files: Path) -> Settings:
-    return Settings(data_dir=folder, private={"key_files": files})  # type: ignore[arg-type]
-
-
 def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    (made,) = load_keys(settings(tmp_path))
+    (made,) = load_keys((), tmp_path / "encryption.key")
     file = tmp_path / "encryption.key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [file]
-    (again,) = load_keys(settings(tmp_path))
+    (again,) = load_keys((), tmp_path / "encryption.key")
     assert again.public == made.public
 
 
 def test_keys_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "key"
     with pytest.raises(BadEncryptionKey, match="cannot be read"):
-        load_keys(settings(tmp_path, file))
+        load_keys([file], tmp_path / "own")
     file.write_text("ab" * 32)
     file.chmod(0o644)
     with pytest.raises(BadEncryptionKey, match="others"):
-        load_keys(settings(tmp_path, file))
+        load_keys([file], tmp_path / "own")
     file.chmod(0o600)
-    assert load_keys(settings(tmp_path, file, file))[1].public == DecryptionKey(b"\xab" * 32).public
+    assert load_keys([file, file], tmp_path / "own")[1].public == DecryptionKey(b"\xab" * 32).public
     file.write_text("no hex")
     with pytest.raises(BadEncryptionKey, match="64 hex digits"):
-        load_keys(settings(tmp_path, file))
+        load_keys([file], tmp_path / "own")

@@ -38,7 +38,7 @@ def upkeep(pool: Pool, tmp_path: Path) -> Upkeep:
         output_days=0,
         snapshot_hours=24,
         snapshot_bytes=1_000,
-        own_accounts=(),
+        own_accounts=tuple,
         limits=lambda: LIMITS,
         on_expiry=lambda: None,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from indexer.database import Connection
 from indexer.types import Address
+from inferd.node import rounds
 from inferd.node.rounds import Grounds, reopened
 from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
@@ -200,17 +200,25 @@ async def test_an_id_on_another_branch_is_another_request(house: House) -> None:
     assert [row["commitment"] for row in rows] == [old, new]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 async def test_a_request_that_a_reorg_took_away_is_not_leased(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     await house.request(1)
-    load_jobs = house.rounds._load_jobs
+    loads = {"load_jobs": rounds.load_jobs, "load_servable": rounds.load_servable}
 
-    async def after_a_reorg(connection: Connection, ids: Sequence[int]) -> dict[RequestKey, Job]:
-        await connection.execute("DELETE FROM chain.request")
-        return await load_jobs(connection, ids)
+    for name, load in loads.items():
 
-    monkeypatch.setattr(house.rounds, "_load_jobs", after_a_reorg)
+        async def after_a_reorg(
+            connection: Connection, *arguments: Any, load: Any = load
+        ) -> dict[RequestKey, Job] | set[RequestKey]:
+            await connection.execute("DELETE FROM chain.request")
+            found: dict[RequestKey, Job] | set[RequestKey] = await load(connection, *arguments)
+            return found
+
+        monkeypatch.setattr(rounds, name, after_a_reorg)
+    if elsewhere:
+        house.rounds.dispatcher = None
     await house.rounds.round()
     assert await house.db.fetchval("SELECT count(*) FROM node.lease") == 0
     await house.rounds.round()
@@ -260,8 +268,9 @@ async def test_while_nothing_may_be_decided_changes_do_not_pile_up(house: House)
 async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> None:
     await house.request(1)
     await house.request(2, fee_wei=10**9)
-    await house.request(3, model_id=model_id("unheard-of"))
-    await house.request(4, quorum=3)
+    await house.request(3, quorum=3)
+    await house.request(4, model_id=model_id("unheard-of"))
+    await house.request(5, memory_mb=10**6)
     plan = await house.rounds.round()
     assert plan is not None
     rows = await house.db.fetch(
@@ -270,7 +279,7 @@ async def test_a_decision_comes_back_from_the_table_as_it_was(house: House) -> N
     )
     decided = [*plan.assigned, *plan.kept, *plan.refused]
     assert [decision_of(row) for row in rows] == decided
-    assert [row["kind"] for row in rows] == ["assign", "keep", "refuse", "refuse"]
+    assert [row["kind"] for row in rows] == ["assign", "keep", "keep", "refuse", "refuse"]
     leaves = [leaf_of(row) for row in rows]
     assert leaves == [audit.leaf(one, audit.origin_of(plan)) for one in decided]
     async with house.db.acquire() as connection:
@@ -311,7 +320,7 @@ _NOW = Grounds(frozenset({(b"w", b"m", 1)}), 3_000_000, 3, 3.0)
         ({}, set()),
         ({"max_gas": 3_000_001}, {Reason.UNSUPPORTED}),
         ({"max_gas": 2_999_999}, set()),
-        ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED}),
+        ({"max_attempts": 4}, {Reason.ATTEMPTS_EXHAUSTED, Reason.NO_AGREEMENT}),
         ({"max_attempts": 2}, set()),
         ({"inclusion_s": 2.0}, {Reason.DEADLINE_INFEASIBLE}),
         ({"inclusion_s": 4.0}, set()),

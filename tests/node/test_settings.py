@@ -13,6 +13,7 @@ from inferd.node.settings import (
     Settings,
     load_settings,
     printable,
+    taken_over,
     without_credentials,
 )
 from scheduler import flow
@@ -171,3 +172,20 @@ def test_posters_are_one_key_or_several(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadSettings, match=words):
             read(text)
+
+
+def test_what_a_running_daemon_takes_over_and_what_waits_for_a_restart() -> None:
+    running = Settings()
+    fresh = Settings.model_validate(
+        {
+            "log_level": "debug",
+            "limits": {"tenant_in_flight": 3},
+            "pool": {"deny": ["0x" + "12" * 20], "max_workers": 7, "timeout_s": 3.0},
+        }
+    )
+    taken, wait = taken_over(running, fresh)
+    assert wait == ["log_level", "pool.timeout_s"]
+    assert taken.limits == fresh.limits
+    assert (taken.pool.deny, taken.pool.max_workers) == (fresh.pool.deny, 7)
+    assert (taken.log_level, taken.pool.timeout_s) == (running.log_level, running.pool.timeout_s)
+    assert taken_over(taken, taken) == (taken, [])

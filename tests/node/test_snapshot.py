@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from eth_utils.address import to_checksum_address
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
@@ -15,6 +16,7 @@ from inferd.node.feed import Feed, Reading
 from inferd.node.snapshot import RoundInputs
 from inferd.protocol.request import Delivery
 from inferd.settlement.intervals import block_interval_s
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS
 from scheduler.model import GasModel, PendingRequest, RequestKey, Rules, Snapshot
 
 NOW_S = 1_700_000_000
@@ -353,3 +355,36 @@ def test_the_interval_is_that_of_most_blocks(times_s: list[int], expected_s: flo
 
 def test_blocks_that_are_not_remembered_count_as_steps() -> None:
     assert block_interval_s([(10, 100), (20, 220)]) == 12.0
+
+
+NOBODY, VERIFIER = bytes(20), b"\x0c" * 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([], "its model's terms are not in the index"),
+        ([(1, 0, NOBODY)], None),
+        ([(1, 0, VERIFIER)], f"a proof that {to_checksum_address(VERIFIER)} accepts"),
+        ([(0, 9, VERIFIER), (1, 0, NOBODY)], None),
+        ([(0, 9, NOBODY), (1, 0, VERIFIER)], "this node makes none"),
+        # It keeps what was in force when it was made.
+        ([(0, 9, NOBODY), (1, 2, VERIFIER), (2, 0, VERIFIER)], None),
+    ],
+)
+async def test_a_request_is_served_by_the_terms_it_was_made_under(
+    chain: Pool, changes: list[tuple[int, int, bytes]], words: str | None
+) -> None:
+    await chain.execute("UPDATE chain.request SET under_terms = true, created_log_index = 1")
+    for block, log_index, verifier in changes:
+        await chain.execute(
+            "INSERT INTO chain.terms VALUES ($1, $2, $3, '', $4, 60, 1000000000, 0)",
+            bytes([block]),
+            log_index,
+            block,
+            verifier,
+        )
+    (request,) = (await seen(chain)).requests
+    assert (request.unsupported is None) == (words is None)
+    assert (words or "") in (request.unsupported or "")
+    assert request.later_gas == HELD_GAS + RELEASE_GAS

@@ -9,6 +9,7 @@ import pytest
 
 from indexer.errors import OperatorError
 from inferd.node import daemon
+from inferd.node.roles import ALL
 from inferd.node.settings import Settings
 
 
@@ -23,7 +24,7 @@ def test_the_daemon_has_its_threads_give_way_within_a_millisecond(
     )
     try:
         with pytest.raises(OperatorError):
-            daemon.run(settings, lambda: settings)
+            daemon.run(settings, ALL, lambda: settings)
         assert sys.getswitchinterval() <= 0.001
     finally:
         sys.setswitchinterval(before_s)

@@ -53,12 +53,10 @@ async def test_settlement_steps_again_when_it_asked_for_it(pool: Pool) -> None:
         return time.time() + 0.01 if len(steps) < 3 else None
 
     bell = Wakeup()
-    settlement = SimpleNamespace(step=step, knows_prices=True)
-    session: Any = SimpleNamespace(
-        _settle_bell=bell, caught_up=True, _db=pool, settlement=settlement
-    )
+    settlement: Any = SimpleNamespace(step=step, knows_prices=True)
+    session: Any = SimpleNamespace(_settle_bell=bell, caught_up=True, _db=pool)
     bell.ring()
-    settling = asyncio.create_task(Session._settle(session))
+    settling = asyncio.create_task(Session._settle(session, settlement))
     async with asyncio.timeout(60):
         await enough.wait()
     await asyncio.sleep(0.2)
@@ -79,8 +77,9 @@ async def test_a_session_that_is_behind_does_not_spin(pool: Pool) -> None:
             return False
 
     session: Any = Behind()
+    never: Any = None
     session._settle_bell.ring()
-    settling = asyncio.create_task(Session._settle(session))
+    settling = asyncio.create_task(Session._settle(session, never))
     await asyncio.sleep(0.1)
     settling.cancel()
     assert looks == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from indexer.types import Hash32
 from inferd.outputs import files as module
-from inferd.outputs.files import ORPHAN_S, OutputFiles, OutputUnreadable
+from inferd.outputs.files import ORPHAN_S, OutputFiles, OutputUnreadable, OutputUnwritable
 from inferd.protocol.result import digest_of
 
 OUTPUT = b"a large output"
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OutputUnwritable, match="No space"):
         files.put(DIGEST, OUTPUT)
     assert everything(tmp_path) == []
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -18,9 +21,11 @@ from inferd.node.server import bind, serve, url_of
 from inferd.node.settings import ApiSettings
 from inferd.outputs.files import ORPHAN_S, OutputFiles, OutputUnreadable
 from inferd.outputs.sweep import sweep_files
+from inferd.outputs.unwritten import Unwritten
 from inferd.protocol.result import digest_of
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.job import Job, WorkerFailed
+from inferd.workers.leases import FailureKind, Lease, failure_kind
 from inferd.workers.pool import WorkerPool
 from inferd.workers.results import ResultLog
 from tests.workers.support import Scripted, a_job, a_worker, lease_for, until
@@ -98,21 +103,96 @@ async def test_a_lost_file_is_never_computed_into_another_answer(
         await log.recorded(await pool.fetchval("SELECT worker FROM node.result"), job.key)
 
 
-async def test_the_disk_is_full_for_a_while__the_result_is_kept(
-    pool: Pool, files: OutputFiles, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process grows beyond 500 kB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def of_its_size(job: Job) -> bytes:
+    return b"." * int(job.input)
+
+
+HUGE = 900_000
+
+
+@dataclass
+class Serving:
+    """A dispatcher over one worker whose answers are as long as it is asked for."""
+
+    pool: Pool
+    files: OutputFiles
+
+    def __post_init__(self) -> None:
+        self.worker = a_worker(self.pool, Scripted(of_its_size))
+        self.changes: list[str] = []
+        self.dispatcher = Dispatcher(
+            WorkerPool([self.worker]),
+            self.pool,
+            fence=None,
+            on_change=self.changes.append,
+            files=self.files,
+        )
+
+    async def serve(self, number: int, size: int) -> Lease:
+        job = a_job(number, str(size).encode())
+        async with self.pool.acquire() as connection:
+            await known(connection, job)
+        lease = await lease_for(self.pool, job, self.worker.address)
+        self.dispatcher.start(lease, job)
+        return lease
+
+    async def stored(self) -> list[tuple[int, int | None]]:
+        rows = await self.pool.fetch(
+            "SELECT request_id, file_bytes FROM node.result ORDER BY request_id"
+        )
+        return [tuple(row) for row in rows]
+
+
+async def test_the_disk_is_full_for_a_while__results_are_kept_and_hold_up_no_small_ones(
+    pool: Pool, files: OutputFiles
 ) -> None:
-    put, failures = files.put, [1, 2]
+    serving = Serving(pool, files)
+    with full_disk():
+        await serving.serve(1, HUGE)
+        await until(lambda: serving.dispatcher.unwritten.count)
+        assert serving.dispatcher.unwritten.reason == "File too large"
+        for number in range(2, 6):
+            await serving.serve(number, 10)
+        await until(lambda: len(serving.changes) == 4)
+        assert [request for request, _ in await serving.stored()] == [2, 3, 4, 5]
+    await until(lambda: len(serving.changes) == 5)
+    assert (await serving.stored())[0] == (1, HUGE)
+    assert len(files.read(digest_of(b"." * HUGE))) == HUGE
+    assert serving.dispatcher.unwritten.count == 0
+    assert set(serving.changes) == {"stored"}
+    await serving.dispatcher.close()
 
-    def full_twice(*given: object) -> None:
-        if failures:
-            failures.pop()
-            raise OSError(28, "No space left on device")
-        put(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "put", full_twice)
-    await answered(pool, files, a_job(), LARGE)
-    assert files.read(digest_of(LARGE)) == LARGE
-    assert await pool.fetchval("SELECT file_bytes FROM node.result") == len(LARGE)
+async def test_neither_disk_nor_memory_has_room__the_request_is_computed_later_at_no_cost(
+    pool: Pool, files: OutputFiles
+) -> None:
+    serving = Serving(pool, files)
+    serving.dispatcher.unwritten = Unwritten(most_bytes=HUGE + 1)
+    with full_disk():
+        await serving.serve(1, HUGE)
+        await until(lambda: serving.dispatcher.unwritten.count)
+        lease = await serving.serve(2, HUGE + 1)
+        await until(lambda: serving.changes)
+        assert serving.changes == ["busy"]
+        row = await pool.fetchrow("SELECT state, failure FROM node.lease WHERE id = $1", lease.id)
+        assert row["state"] == "failed"
+        assert failure_kind(row["failure"]) is FailureKind.BUSY
+        assert "File too large" in row["failure"]
+        assert await pool.fetchval("SELECT count(*) FROM node.service_stat") == 0
+    await until(lambda: len(serving.changes) == 2)
+    assert await serving.stored() == [(1, HUGE)]
+    await serving.dispatcher.close()
 
 
 async def test_a_sweep_takes_what_no_row_names(

@@ -164,7 +164,9 @@ def test_reply_keys_differ_by_account_and_deployment_and_stay_the_same() -> None
     }
     assert len(keys) == 8
     assert REPLY.public.hex() == "46dc340871eec70340e4ce891e5ecbdd1938144ed8e615d400aaf2d4ff32146d"
-    assert private_model(model_id("m")) != model_id("m")
+    private = {private_model(model_id(name), NODE.public) for name in "mn"}
+    private |= {private_model(model_id(name), REPLY.public) for name in "mn"}
+    assert len(private | {model_id("m"), model_id("n")}) == 6
     assert "0101" not in repr(NODE)
 
 

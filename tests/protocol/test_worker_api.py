@@ -47,7 +47,7 @@ ids = st.builds(
     st.integers(0, 2**32 - 1),
 )
 jobs = st.builds(
-    lambda job, model, given, tokens, deadline_s, wait_ms: JobRequest(
+    lambda job, model, given, tokens, deadline_s, wait_ms, requester: JobRequest(
         str(job.request_id),
         as_hex(job.commitment),
         job.attempt,
@@ -56,6 +56,7 @@ jobs = st.builds(
         tokens,
         deadline_s,
         wait_ms,
+        as_hex(requester),
     ),
     ids,
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200),
@@ -63,6 +64,7 @@ jobs = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**53),
     st.integers(0, 60_000),
+    st.binary(min_size=20, max_size=20),
 )
 A_JOB = JobRequest("5", "0x" + "ab" * 20, 1, "text", b"hello", 16, 1_800_000_000, 500)
 
@@ -133,6 +135,12 @@ def test_unknown_fields_are_passed_over() -> None:
     assert decode(json.dumps(body).encode(), JobRequest) == A_JOB
 
 
+def test_who_asked_may_be_left_out() -> None:
+    body = json.loads(encode(A_JOB))
+    del body["requester"]
+    assert decode(json.dumps(body).encode(), JobRequest) == A_JOB
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -156,6 +164,8 @@ def test_unknown_fields_are_passed_over() -> None:
         ("max_tokens", -1),
         ("deadline_s", "soon"),
         ("wait_ms", 60_001),
+        ("requester", "0x12"),
+        ("requester", None),
     ],
 )
 def test_what_does_not_fit_is_refused(field: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,16 @@ from hypothesis import strategies as st
 from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import BadSignature, DigestSigner, compact, domain_separator
 from inferd.protocol.worker_api import (
+    MAX_ENCRYPTION_KEYS,
     MAX_HEARTBEAT_MODELS,
+    BadMessage,
     Heartbeat,
     ModelHealth,
     SignedHeartbeat,
+    SignedKey,
     as_hex,
+    decode,
+    encode,
     of_hex,
 )
 from inferd.protocol.worker_api_signing import (
@@ -197,8 +203,22 @@ def a_heartbeat(**changes: Any) -> Heartbeat:
         "free_memory_mb": 900,
         "models": [ModelHealth("text", True, 12.5, 100.0, 55.0)],
         "version": "0.1.0",
+        "encryption_keys": [SignedKey("0x" + "ab" * 32, "0x" + "cd" * 64)],
     }
     return Heartbeat(**values | changes)
+
+
+def test_an_agent_without_keys_for_private_inputs_may_leave_them_out() -> None:
+    body = json.loads(encode(a_heartbeat()))
+    del body["encryption_keys"]
+    assert decode(json.dumps(body).encode(), Heartbeat) == a_heartbeat(encryption_keys=[])
+
+
+def test_keys_are_few_and_whole() -> None:
+    (key,) = a_heartbeat().encryption_keys
+    for wrong in ([key] * (MAX_ENCRYPTION_KEYS + 1), [SignedKey("0x12", key.signature)]):
+        with pytest.raises(BadMessage):
+            decode(encode(a_heartbeat(encryption_keys=wrong)), Heartbeat)
 
 
 def test_a_heartbeat_is_the_workers_answer_to_one_request() -> None:

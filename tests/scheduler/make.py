@@ -156,96 +156,140 @@ def posting(results: tuple[ReadyResult, ...], **changes: Any) -> PostingSnapshot
     return PostingSnapshot(ready=results, **(values | changes))
 
 
+# Made once: to make a strategy takes as long as to draw from it.
+_UP_TO_3 = st.integers(0, 3)
+_BOOLEANS = st.booleans()
+_SERVED = st.sets(st.integers(1, 3), max_size=3)
+_MEMORY = st.integers(1, 12)
+_BASE_MS = st.sampled_from([0.0, 700.0, 1_000.0]) | st.floats(0.0, 5_000.0)
+_PER_TOKEN_MS = st.sampled_from([0.0, 0.0, 10.0, 40.0])
+_SIGMA = st.sampled_from([0.0, 0.5, 3.0])
+_SUCCESS_LOWER = st.sampled_from([1.0, 0.5, 0.0])
+_LOAD_MS = st.sampled_from([0.0, 2_000.0])
+_EWMA_MS = st.sampled_from([0.0, 500.0])
+_P90_FACTOR = st.sampled_from([1.0, 0.5, 2.0])
+_LOADED = st.none() | st.sets(st.sampled_from([model(1), model(2)])).map(frozenset)
+_TRIED = st.sets(st.integers(1, 4), max_size=2)
+_NUMBER = st.integers(1, 4)
+_FEE_WEI = st.sampled_from([0, 10**13, 10**14, 10**15, 10**16, 10**17, 2**255])
+_AGE_S = st.integers(-5, 300)
+_LEFT_S = st.integers(-5, 60)
+_WANTED_MEMORY = st.integers(0, 14)
+_UNSUPPORTED = st.sampled_from([None, None, None, "quorum of 2"])
+_BAD_INPUT = st.sampled_from([None, None, None, "not UTF-8"])
+_INPUT_AWAITED = st.sampled_from([False, False, False, True])
+_INPUT_LOST = st.sampled_from([None, None, None, "HTTP 404"])
+_DELIVERY = st.sampled_from(DeliveryKind)
+_LATER_GAS = st.sampled_from([0, 0, 40_000])
+_TENANT = st.integers(0, 2)
+_TOKENS_MEAN = st.sampled_from([0.0, 0.5, 30.0, 64.0])
+_TOKENS_SIGMA = st.sampled_from([0.0, 0.3, 2.0])
+_MOST_REQUESTS, _MOST_WORKERS = st.integers(0, 25), st.integers(0, 6)
+_SKEW_S = st.floats(-5.0, 5.0)
+_RECENT_FEES_WEI = st.lists(st.integers(0, 10**17), max_size=5)
+_LEFT_OF_EACH_S = st.lists(st.integers(-5, 100), min_size=1, max_size=25)
+_REVENUE = st.integers(0, 40)
+_COMPUTED_AGO_S = st.floats(-1.0, 200.0)
+_BATCHABLE = st.sampled_from([True, True, True, False])
+_POSTED_LATER_GAS = st.sampled_from([0, 0, 3_000, 40_000])
+_BASE_FEE_WEI = st.sampled_from([0, GWEI // 10, GWEI, 3 * GWEI])
+_DELAY_PRICE = st.sampled_from([0, 10**10, 10**12])
+_MAX_RESULTS = st.integers(1, 20)
+_MAX_GAS = st.sampled_from([50_000, 80_000, 120_000, 10_000_000])
+_MAX_FEE_GWEI = st.sampled_from([2, 10])
+_INTERVAL_S = st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])
+_RECENT_BASE_FEES_WEI = st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=32)
+_GAS_MODEL = st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
+
+
 @st.composite
 def workers(draw: st.DrawFn, number: int) -> WorkerView:
-    served = draw(st.sets(st.integers(1, 3), max_size=3))
+    served = draw(_SERVED)
     return worker(
         number,
-        slots=draw(st.integers(0, 3)),
-        in_flight=draw(st.integers(0, 3)),
-        memory_mb=draw(st.integers(1, 12)) * 1_000,
-        available=draw(st.booleans()),
-        owned=draw(st.booleans()),
+        slots=draw(_UP_TO_3),
+        in_flight=draw(_UP_TO_3),
+        memory_mb=draw(_MEMORY) * 1_000,
+        available=draw(_BOOLEANS),
+        owned=draw(_BOOLEANS),
         service={
             model(one): ServiceEstimate(
-                draw(st.sampled_from([0.0, 700.0, 1_000.0]) | st.floats(0.0, 5_000.0)),
-                draw(st.sampled_from([0.0, 0.0, 10.0, 40.0])),
-                draw(st.sampled_from([0.0, 0.5, 3.0])),
+                draw(_BASE_MS),
+                draw(_PER_TOKEN_MS),
+                draw(_SIGMA),
                 10,
-                draw(st.sampled_from([1.0, 0.5, 0.0])),
-                draw(st.sampled_from([0.0, 2_000.0])),
-                draw(st.sampled_from([0.0, 500.0])),
-                draw(st.sampled_from([1.0, 0.5, 2.0])),
+                draw(_SUCCESS_LOWER),
+                draw(_LOAD_MS),
+                draw(_EWMA_MS),
+                draw(_P90_FACTOR),
             )
             for one in served
         },
-        loaded=draw(st.none() | st.sets(st.sampled_from([model(1), model(2)])).map(frozenset)),
+        loaded=draw(_LOADED),
     )
 
 
 @st.composite
 def pending(draw: st.DrawFn, number: int) -> PendingRequest:
-    tried = draw(st.sets(st.integers(1, 4), max_size=2))
+    tried = draw(_TRIED)
     return request(
         number,
-        model=model(draw(st.integers(1, 4))),
-        fee_wei=draw(st.sampled_from([0, 10**13, 10**14, 10**15, 10**16, 10**17, 2**255])),
-        submitted_at_s=NOW_S - draw(st.integers(-5, 300)),
-        deadline_s=NOW_S + draw(st.integers(-5, 60)),
-        memory_mb=draw(st.integers(0, 14)) * 1_000,
-        attempts=draw(st.integers(0, 3)),
+        model=model(draw(_NUMBER)),
+        fee_wei=draw(_FEE_WEI),
+        submitted_at_s=NOW_S - draw(_AGE_S),
+        deadline_s=NOW_S + draw(_LEFT_S),
+        memory_mb=draw(_WANTED_MEMORY) * 1_000,
+        attempts=draw(_UP_TO_3),
         tried=frozenset(worker_id(one) for one in tried),
-        unsupported=draw(st.sampled_from([None, None, None, "quorum of 2"])),
-        bad_input=draw(st.sampled_from([None, None, None, "not UTF-8"])),
-        input_awaited=draw(st.sampled_from([False, False, False, True])),
-        input_lost=draw(st.sampled_from([None, None, None, "HTTP 404"])),
-        batchable=draw(st.booleans()),
-        delivery=draw(st.sampled_from(DeliveryKind)),
-        later_gas=draw(st.sampled_from([0, 0, 40_000])),
-        tenant=TenantId(bytes([draw(st.integers(0, 2))]) * 20),
-        tokens_mean=draw(st.sampled_from([0.0, 0.5, 30.0, 64.0])),
-        tokens_sigma=draw(st.sampled_from([0.0, 0.3, 2.0])),
+        unsupported=draw(_UNSUPPORTED),
+        bad_input=draw(_BAD_INPUT),
+        input_awaited=draw(_INPUT_AWAITED),
+        input_lost=draw(_INPUT_LOST),
+        batchable=draw(_BOOLEANS),
+        delivery=draw(_DELIVERY),
+        later_gas=draw(_LATER_GAS),
+        tenant=TenantId(bytes([draw(_TENANT)]) * 20),
+        tokens_mean=draw(_TOKENS_MEAN),
+        tokens_sigma=draw(_TOKENS_SIGMA),
     )
 
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     return snapshot(
-        tuple(draw(pending(number)) for number in range(draw(st.integers(0, 25)))),
-        tuple(draw(workers(number)) for number in range(1, draw(st.integers(0, 6)) + 1)),
-        now_s=NOW_S + draw(st.floats(-5.0, 5.0)),
-        recent_fees_wei=tuple(draw(st.lists(st.integers(0, 10**17), max_size=5))),
+        tuple(draw(pending(number)) for number in range(draw(_MOST_REQUESTS))),
+        tuple(draw(workers(number)) for number in range(1, draw(_MOST_WORKERS) + 1)),
+        now_s=NOW_S + draw(_SKEW_S),
+        recent_fees_wei=tuple(draw(_RECENT_FEES_WEI)),
     )
 
 
 @st.composite
 def postings(draw: st.DrawFn) -> PostingSnapshot:
-    left_s = draw(st.lists(st.integers(-5, 100), min_size=1, max_size=25))  # of each request
+    left_s = draw(_LEFT_OF_EACH_S)  # of each request
     results = tuple(
         ready(
             number := draw(st.integers(1, len(left_s))),
-            worker=worker_id(draw(st.integers(1, 4))),
-            revenue_wei=draw(st.integers(0, 40)) * 2_000 * GWEI,
+            worker=worker_id(draw(_NUMBER)),
+            revenue_wei=draw(_REVENUE) * 2_000 * GWEI,
             deadline_s=NOW_S + left_s[number - 1],
-            computed_at_s=NOW_S - draw(st.floats(-1.0, 200.0)),
-            batchable=draw(st.sampled_from([True, True, True, False])),
-            delivery=draw(st.sampled_from(DeliveryKind)),
-            later_gas=draw(st.sampled_from([0, 0, 3_000, 40_000])),
+            computed_at_s=NOW_S - draw(_COMPUTED_AGO_S),
+            batchable=draw(_BATCHABLE),
+            delivery=draw(_DELIVERY),
+            later_gas=draw(_POSTED_LATER_GAS),
         )
-        for _ in range(draw(st.integers(0, 25)))
+        for _ in range(draw(_MOST_REQUESTS))
     )
     return posting(
         tuple({(r.key, r.worker): r for r in results}.values()),
-        block=block(base_fee_wei=draw(st.sampled_from([0, GWEI // 10, GWEI, 3 * GWEI]))),
+        block=block(base_fee_wei=draw(_BASE_FEE_WEI)),
         rules=posting_rules(
-            delay_price_wei_per_s=draw(st.sampled_from([0, 10**10, 10**12])),
-            max_results=draw(st.integers(1, 20)),
-            max_gas=draw(st.sampled_from([50_000, 80_000, 120_000, 10_000_000])),
-            max_fee_per_gas_wei=draw(st.sampled_from([2, 10])) * GWEI,
+            delay_price_wei_per_s=draw(_DELAY_PRICE),
+            max_results=draw(_MAX_RESULTS),
+            max_gas=draw(_MAX_GAS),
+            max_fee_per_gas_wei=draw(_MAX_FEE_GWEI) * GWEI,
         ),
-        block_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0, 12.0, 30.0])),
-        recent_base_fees_wei=tuple(draw(st.lists(st.integers(GWEI // 2, 2 * GWEI), max_size=32))),
-        gas=draw(
-            st.sampled_from([GAS, replace(GAS, per_stored_gas=4_000, per_callback_gas=5_000)])
-        ),
+        block_interval_s=draw(_INTERVAL_S),
+        recent_base_fees_wei=tuple(draw(_RECENT_BASE_FEES_WEI)),
+        gas=draw(_GAS_MODEL),
     )

@@ -29,7 +29,9 @@ def orders(draw):
         extra_gas = draw(st.sampled_from([0, 2_000, 4_000, 9_000, 12_000, 60_000]))
         revenue_wei = (DEARER.of_result(delivery) + extra_gas) * GWEI
         worker = worker_id(draw(st.integers(1, 6)))
-        results.append(ready(number, worker=worker, revenue_wei=revenue_wei, delivery=delivery))
+        others = tuple(map(worker_id, draw(st.sampled_from([(), (), (7,), (7, 8)]))))
+        of = {"worker": worker, "others": others, "delivery": delivery}
+        results.append(ready(number, revenue_wei=revenue_wei, **of))
     return packing, results
 
 
@@ -41,11 +43,11 @@ def test_a_batch_keeps_the_caps_and_the_order_and_no_group_of_it_loses(case):
     assert chosen == [r for r in results if r in chosen]
     assert len(chosen) <= packing.max_results
     assert not chosen or packing.gas_of(chosen) <= packing.max_gas
-    assert not packing.losing_workers(chosen)
+    assert not packing.losing_groups(chosen)
     # Whoever could be added, and would pay, has been: nobody is left out while there is room.
-    workers = {r.worker for r in chosen}
+    groups = {r.signers for r in chosen}
     for result in results:
-        if result not in chosen and result.worker in workers:
+        if result not in chosen and result.signers in groups:
             full = len(chosen) >= packing.max_results
             assert full or packing.gas_of([*chosen, result]) > packing.max_gas
 
@@ -55,8 +57,8 @@ def test_a_batch_keeps_the_caps_and_the_order_and_no_group_of_it_loses(case):
 def test_with_room_for_all_everything_that_pays_is_in(case):
     packing, results = case
     roomy = replace(packing, max_gas=10**9, max_results=10**6)
-    losing = roomy.losing_workers(results)
-    assert roomy.fill(results) == [r for r in results if r.worker not in losing]
+    losing = roomy.losing_groups(results)
+    assert roomy.fill(results) == [r for r in results if r.signers not in losing]
 
 
 def test_each_result_is_looked_at_a_few_times_however_many_groups_the_cap_cuts(monkeypatch):

@@ -86,7 +86,7 @@ def test_a_slot_is_left_free_only_if_nobody_kept_could_use_it(round_):
     requests = {r.key: r for r in round_.requests}
     for decision in result.kept:
         one = requests[decision.key]
-        if decision.reason is Reason.GAS_TOO_DEAR_NOW or one.tried:
+        if decision.reason in (Reason.GAS_TOO_DEAR_NOW, Reason.INPUT_AWAITED) or one.tried:
             continue
         left_ms = decision.numbers.budget_ms
         for w in round_.workers:

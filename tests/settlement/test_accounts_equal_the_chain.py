@@ -12,7 +12,8 @@ from eth_utils.crypto import keccak
 from indexer.database import Connection
 from indexer.follow import Indexer
 from indexer.recheck import Recheck
-from indexer.types import Address
+from indexer.types import DAY_S, Address
+from inferd.chain.disputes import rule
 from inferd.node import metrics, retention
 from inferd.node.account_lines import load_lines, load_lines_of
 from inferd.node.account_metrics import measure
@@ -20,8 +21,10 @@ from inferd.node.account_rows import load_now_s, load_report, load_senders, load
 from inferd.node.accounts import Figures, Line, Period, Report
 from inferd.node.retention import Retention
 from inferd.protocol import calls
+from inferd.protocol.hold import Hold
 from inferd.settlement.engine import Settlement
 from tests.indexer.test_recheck import FINAL_BLOCKS, recheck_all
+from tests.settlement.held import BOND, accuse, as_arbiter, hold_states, pass_time, set_terms
 from tests.settlement.scripted import ScriptedRpc
 from tests.settlement.test_refused import _never_the_first
 from tests.settlement.world import ETHER, GWEI, World
@@ -61,26 +64,45 @@ class Books:
             found = load_lines(connection, Period.around(0, 2**40), self.own)
             return [line async for line in found]
 
+    async def held(self) -> dict[Address, int]:
+        """What the events say that is neither paid nor ruled on."""
+        held_wei: dict[Address, int] = {}
+        async with self.world.pool.acquire() as connection:
+            for row in await connection.fetch(
+                "SELECT * FROM chain.hold WHERE closed_block IS NULL"
+            ):
+                for account in (row["poster"], *row["owners"]):
+                    if account in self.own:
+                        part = Hold.from_row(row).due_to([account])
+                        held_wei[account] = held_wei.get(account, 0) + part
+        return held_wei
+
     async def compare(self) -> Report:
         """Asserts that the report is the chain's account, and so are its lines."""
         report = await self.report()
         total = report.total
         left_wei = await self.balances()
         spent_wei = {one: wei - left_wei[one] for one, wei in self.balances_wei.items()}
-        assert total.gas_wei == sum(spent_wei.values())
+        assert total.gas_wei + total.bonds_wei == sum(spent_wei.values())
         flows = {flow.account: flow for flow in report.accounts}
         for own in self.own:
             flow = flows[own]
             fees_wei = flow.poster_fees_wei + flow.worker_fees_wei
-            credit_wei = fees_wei + flow.other_credits_wei - flow.withdrawn_wei
+            credit_wei = fees_wei + flow.released_wei + flow.other_credits_wei
+            credit_wei -= flow.withdrawn_wei
             assert credit_wei == await self.world.credit(own)
-        assert {one: flows[one].gas_wei for one in self.posters} == spent_wei
+        paid_wei = {one: flows[one].gas_wei + flows[one].bonds_wei for one in self.posters}
+        assert paid_wei == spent_wei
+        assert sum(flow.released_wei for flow in flows.values()) == total.released_wei
+        assert report.held_wei == await self.held()
         assert sum(flow.poster_fees_wei for flow in flows.values()) == total.poster_fees_wei
         assert sum(flow.worker_fees_wei for flow in flows.values()) == total.worker_fees_wei
         lines = await self.lines()
         assert sum(line.poster_fee_wei for line in lines) == total.poster_fees_wei
         assert sum(line.worker_fee_wei for line in lines) == total.worker_fees_wei
         assert sum(line.gas_wei for line in lines) == total.gas_wei
+        assert sum(line.released_wei for line in lines) == total.released_wei
+        assert sum(line.bond_wei for line in lines) == total.bonds_wei
         assert sum(line.profit_wei for line in lines) == total.profit_wei
         return report
 
@@ -180,6 +202,32 @@ async def gifts_and_withdrawals(world: World) -> None:
     await world.mine()
 
 
+async def held_back(world: World) -> None:
+    """Under a window: one is released, one found wrong, one found right, one lapses."""
+    await set_terms(world)
+    ids = await world.submit(4, fee_wei=FEE + GWEI, lifetime_s=30 * DAY_S)
+    await world.compute(ids)
+    settlement = world.settlement(
+        disputes=True, dispute_max_bond_wei=BOND, dispute_max_bonds_wei_per_day=9 * BOND
+    )
+    await world.tick(settlement, 3)
+    for request_id in ids[1:]:
+        await accuse(world, request_id)
+    await world.tick(settlement, 9)
+    assert set((await hold_states(world)).values()) == {"held", "disputed"}
+    await as_arbiter(world, rule, ids[1], upheld=True)
+    await as_arbiter(world, rule, ids[2], upheld=False)
+    await pass_time(world, 3 * DAY_S + 1)
+    await world.tick(settlement, 6)
+    assert list((await hold_states(world)).values()) == [
+        "released",
+        "upheld",
+        "rejected",
+        "lapsed",
+    ]
+    await set_terms(world, 0)
+
+
 async def small_window(world: World) -> None:
     world.indexer = Indexer(
         world.rpc,
@@ -207,6 +255,7 @@ async def all_of_it(world: World) -> Books:
     await a_reorganisation(world)
     await several_groups(world)
     await world.tick(world.settlement(), 3)
+    await held_back(world)
     return books
 
 
@@ -225,7 +274,12 @@ async def test_everything_that_can_happen__adds_up_to_the_wei(world: World) -> N
     outcomes = {outcome for each in (await world.items()).values() for outcome in each}
     assert {"settled", "refunded", "delivered", "reverted"} <= outcomes
     lines = await books.lines()
-    assert {line.kind for line in lines} == {"post", "refund", "deliver", "foreign"}
+    assert {line.kind for line in lines} == {
+        *("post", "refund", "deliver", "foreign"),
+        *("release", "close", "dispute"),
+    }
+    assert (total.releases, total.disputes) == (2, 3)
+    assert total.bonds_wei == 3 * BOND
 
 
 async def test_at_every_moment__also_while_transactions_are_under_way(world: World) -> None:
@@ -276,7 +330,6 @@ async def test_forgotten__no_sum_changes(world: World, monkeypatch: pytest.Monke
     monkeypatch.setattr(retention, "_NONCES_KEPT", 0)
     books = await all_of_it(world)
     before = await books.report()
-    (day,) = before.days
     await forget_all(world)
     left = await world.pool.fetchval("SELECT count(*) FROM chain.request WHERE status <> 'pending'")
     assert left == 0
@@ -293,9 +346,9 @@ async def test_forgotten__no_sum_changes(world: World, monkeypatch: pytest.Monke
     # What goes on is added to it.
     await several_groups(world)
     report = await books.report()
-    assert len(report.days) == 2
-    assert report.days[0] == day
-    assert report.days[1].figures.results == 5
+    *days, newest = report.days
+    assert tuple(days) == before.days
+    assert newest.figures.results == 2  # the other worker was slashed, and its stake is too small
 
 
 async def test_forgotten_twice__in_one_hour__is_added_up(

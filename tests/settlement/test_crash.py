@@ -16,8 +16,9 @@ from tests.settlement.scripted import Crash, CrashingPool, CrashingRpc, CrashPoi
 from tests.settlement.world import ETHER, World
 
 _TABLES = (
-    "chain.block, chain.cursor, chain.log, chain.payment, chain.request, chain.worker,"
-    " node.tx_item, node.tx_attempt, node.tx_intent, node.sender, node.gas_observation"
+    "chain.block, chain.cursor, chain.log, chain.payment, chain.request, chain.worker, chain.hold,"
+    " chain.terms, node.tx_item, node.tx_attempt, node.tx_intent, node.sender,"
+    " node.gas_observation"
 )
 _MAX_TICKS = 12
 _PARTS = 2
@@ -27,7 +28,7 @@ _USUAL_SHARE = 8
 _STEP = _PARTS * (1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else _USUAL_SHARE)
 
 
-async def _rewind(world: World, snapshot: str) -> str:
+async def rewind(world: World, snapshot: str) -> str:
     """Chain and tables as before any transaction of the poster."""
     assert await world.rpc.request("evm_revert", [snapshot])
     await world.pool.execute(f"TRUNCATE {_TABLES} RESTART IDENTITY CASCADE")
@@ -72,7 +73,7 @@ async def test_every_crash_point(world: World, part: int) -> None:
     assert {"send_raw_transaction", "COMMIT", "receipt", "call"} <= set(whole.names)
     points = range(1 + part * _STEP // _PARTS, whole.passed + 1, _STEP)
     for at in points:
-        snapshot = await _rewind(world, snapshot)
+        snapshot = await rewind(world, snapshot)
         with pytest.raises(Crash):
             await _run(world, CrashPoints(at))
         await _run(world, CrashPoints())

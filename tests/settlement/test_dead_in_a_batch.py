@@ -76,7 +76,9 @@ class Quirk:
             raise RpcError(-32603, "internal error: cannot read slot")
         return await real(to, data, **options)
 
-    async def _fails_to_estimate(self, real: Real, sender: Any, to: Any, data: bytes) -> Any:
+    async def _fails_to_estimate(
+        self, real: Real, sender: Any, to: Any, data: bytes, value_wei: int
+    ) -> Any:
         return await self._fails(real, sender, data, to=to)
 
 
@@ -126,10 +128,10 @@ async def test_a_result_whose_gas_the_node_cannot_estimate_is_set_apart(world: W
     rpc = ScriptedRpc(world.rpc)
     commitment = await _commitment(world, ids[0])
 
-    async def fails(real: Real, sender: Any, to: Any, data: bytes) -> Any:
+    async def fails(real: Real, sender: Any, to: Any, data: bytes, value_wei: int) -> Any:
         if commitment in data:
             raise RpcError(-32603, "internal error: overflow")
-        return await real(sender, to, data)
+        return await real(sender, to, data, value_wei)
 
     rpc.always("estimate_gas", fails)
     settlement = world.settlement(rpc)

@@ -33,7 +33,7 @@ def commitment(number: int) -> Commitment:
 
 def group(worker: Address, *ids: int) -> Group:
     items = tuple(ResultItem(i, commitment(i), Hash32(b"\x05" * 32)) for i in ids)
-    return Group(worker, items, CompactSignature(bytes(64)))
+    return Group((worker,), items, (CompactSignature(bytes(64)),))
 
 
 GROUPS = (group(WORKERS[0], 1, 2), group(WORKERS[1], 3, 4))

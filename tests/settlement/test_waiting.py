@@ -180,6 +180,6 @@ async def test_all_workers_are_asked_at_once(world: World) -> None:
 
     domain = domain_separator(world.contracts.chain_id, world.contracts.results)
     groups = await build_groups(ready, sign, domain=domain, timeout_s=5.0)
-    assert [(group.worker, len(group.items)) for group in groups] == [
-        (worker, 2) for worker in world.workers
+    assert [(group.workers, len(group.items)) for group in groups] == [
+        ((worker,), 2) for worker in world.workers
     ]

@@ -14,7 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.address import to_checksum_address
 from eth_utils.hexadecimal import decode_hex
 
-from indexer.database import Pool
+from indexer.database import Fence, Pool
 from indexer.follow import Indexer
 from indexer.rpc import Rpc
 from indexer.store import load_cursor
@@ -27,7 +27,7 @@ from inferd.chain.requester import submit_many
 from inferd.chain.signers import LocalSigner, TransactionSigner
 from inferd.chain.transact import Sender
 from inferd.protocol.artifacts import load
-from inferd.protocol.calls import codec, decode_view, post, submit, view, withdraw
+from inferd.protocol.calls import codec, decode_view, post, post_proven, submit, view, withdraw
 from inferd.protocol.request import Delivery, RequestParams, model_id
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import (
@@ -39,6 +39,7 @@ from inferd.protocol.typed_data import (
 from inferd.settlement.engine import Settlement
 from inferd.settlement.key_queue import Claim
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.sharing import Sharing
 
 GWEI = 10**9
 ETHER = 10**18
@@ -75,6 +76,8 @@ class World:
         now: Callable[[], float] = time.time,
         signers: Sequence[TransactionSigner] = (),
         claim: Claim | None = None,
+        fence: Fence | None = None,
+        sharing: Sharing | None = None,
         **settings: Any,
     ) -> Settlement:
         chosen = {**POST_AT_ONCE, "poster_bps": POSTER_BPS, **settings}
@@ -85,7 +88,9 @@ class World:
             signers=signers or [self.poster],
             sign_group=self.sign_group,
             settings=SettlementSettings(**chosen),
+            fence=fence,
             claim=claim,
+            sharing=sharing,
             now=now,
         )
 
@@ -102,6 +107,7 @@ class World:
         lifetime_s: int = 3_600,
         batchable: bool = True,
         delivery: Delivery = Delivery.EVENT,
+        quorum: int = 1,
     ) -> list[int]:
         """New requests' ids; a block is mined for them."""
         head = await self.rpc.header("latest")
@@ -114,6 +120,7 @@ class World:
             b"hi",
             batchable=batchable,
             delivery=delivery,
+            quorum=quorum,
         )
         await self.automine(True)
         submitted = await submit_many(
@@ -193,6 +200,40 @@ class World:
         item = ResultItem(request_id, row["commitment"], row["digest"])
         await self.automine(True)
         data = post([(pack_items([item]), [row["signature"]])], ZERO_HASH)
+        await self.requester.send(self.contracts.results, data)
+        await self.automine(False)
+        await self.index()
+
+    async def post_proven_by(self, signer: TransactionSigner, request_id: int) -> None:
+        """By a key of ours, outside of the outbox."""
+        row = await self.pool.fetchrow(
+            "SELECT * FROM node.result WHERE request_id = $1", request_id
+        )
+        item = ResultItem(request_id, row["commitment"], row["digest"])
+        signed = await signer.sign(
+            {
+                "type": 2,
+                "chainId": self.contracts.chain_id,
+                "nonce": await self.rpc.nonce(signer.address),
+                "to": to_checksum_address(self.contracts.results),
+                "value": 0,
+                "data": post_proven([(pack_items([item]), [row["signature"]], [b""])], ZERO_HASH),
+                "gas": 1_000_000,
+                "maxFeePerGas": 100 * GWEI,
+                "maxPriorityFeePerGas": GWEI,
+            }
+        )
+        await self.rpc.send_raw_transaction(signed.raw)
+        await self.mine()
+
+    async def post_proven_by_a_stranger(self, request_id: int) -> None:
+        """The same of a request under terms, whose verifier is nobody."""
+        row = await self.pool.fetchrow(
+            "SELECT * FROM node.result WHERE request_id = $1", request_id
+        )
+        item = ResultItem(request_id, row["commitment"], row["digest"])
+        await self.automine(True)
+        data = post_proven([(pack_items([item]), [row["signature"]], [b""])], ZERO_HASH)
         await self.requester.send(self.contracts.results, data)
         await self.automine(False)
         await self.index()

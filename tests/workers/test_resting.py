@@ -137,5 +137,5 @@ async def test_a_worker_whose_model_rests_is_hired_so(after_s: float) -> None:
     settings = Settings(workers=({**one, "unload_after_s": after_s},))
     async with hired(settings, CONTRACTS, ()) as crew:
         (member,) = crew.members
-        assert isinstance(member.backend, Resting) is bool(after_s)
-        assert member.backend.loaded
+        assert isinstance(member.stock.backends[0], Resting) is bool(after_s)
+        assert member.stock.backends[0].loaded

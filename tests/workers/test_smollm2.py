@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from inferd.workers.backends.base import Backend
+from inferd.workers.backends.choice import BackendChoice
 from inferd.workers.backends.llamacpp import LlamaCppBackend, TextModelUnusable
-from inferd.workers.job import BadInput
+from inferd.workers.backends.opening import stocked
+from inferd.workers.job import BadInput, Completion
 from inferd.workers.model_files import SMOLLM2_SHA256, ModelFile, stamp_of
 from tests.workers.support import a_job
 
@@ -79,6 +82,27 @@ async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:
         await asyncio.wait_for(made.run(a_job(1)), 0.2)
     await asyncio.wait_for(made.close(), 10)
     assert 0 < endless.tokens < 10_000
+
+
+async def test_two_models_take_turns_in_the_room_for_one(smollm2: ModelFile) -> None:
+    """Its file's size is what it takes: of 150 MB one of the two fills two thirds."""
+    folder = smollm2.path.parent.parent
+    choices = [
+        BackendChoice(backend="llamacpp", model=name, slots=2, unload_after_s=after_s)
+        for name, after_s in (("one", 0.0), ("two", 3600.0))
+    ]
+    async with stocked(choices, memory_mb=150, cache_dir=folder) as stock:
+        one, two = stock.backends
+
+        async def ask(backend: Backend) -> Completion:
+            async with stock.memory.holding(backend):
+                assert backend.loaded
+                return await backend.run(a_job(1, b"What is the capital of France?", max_tokens=4))
+
+        answers = [await ask(backend) for backend in (one, two, one)]
+        assert (one.loaded, two.loaded) == (True, False)
+        assert answers[0] == answers[2]
+        assert answers[0].output == answers[1].output
 
 
 async def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:

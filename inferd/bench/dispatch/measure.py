@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,7 +67,11 @@ class Figures:
     ratio: float
     """Dispatch to reference."""
     bytes_per_job: float
-    """By which Python's memory grew with each job, from the first quarter to the end."""
+    """By which Python's memory grew with each job, from the first quarter to the end: the median of
+    all pairs of batches, so that a table that grows once is none of it."""
+    objects_per_job: float
+    """The same of small objects of any kind: also of bytes and numbers, which the collector does
+    not know."""
     max_rss_mb: float
 
     def as_json(self) -> dict[str, Any]:
@@ -118,7 +123,8 @@ class Bench:
 
     async def run(self, jobs: int, batch: int, progress: Callable[[str], None]) -> Figures:
         """Whole batches of them."""
-        ours, others, grown = [], [], [(0, 0)]
+        ours, others = [], []
+        grown: list[tuple[int, int, int]] = []
         await self._db.executemany(
             "INSERT INTO chain.worker VALUES ($1, $2, $3, '', $4, 8000, true, true, 1, 0, 1)",
             [(one.address, _OWNER, [self._model], _SLOTS) for one in self.workers],
@@ -132,11 +138,11 @@ class Bench:
             ours.append(await _cpu_s(self._dispatch(granted)) / batch)
             others.append(await _cpu_s(self._reference(granted)) / batch)
             if number + 1 >= counted_from:
-                grown.append((number, _python_blocks()))
+                kept = _python_bytes()
+                grown.append(((number + 1) * batch, kept, sys.getallocatedblocks()))
             await self._db.execute("DELETE FROM chain.request")
             progress(f"{(number + 1) * batch} of {jobs} jobs")
         await self._dispatcher.close()
-        (first, blocks), (last, more) = grown[1], grown[-1]
         ours_s, others_s = median(ours), median(others)
         return Figures(
             jobs=jobs // batch * batch,
@@ -144,7 +150,8 @@ class Bench:
             reference_us=others_s * 1e6,
             jobs_per_s=1 / ours_s,
             ratio=ours_s / others_s,
-            bytes_per_job=(more - blocks) / max(1, (last - first) * batch),
+            bytes_per_job=slope([(jobs, kept) for jobs, kept, _ in grown]),
+            objects_per_job=slope([(jobs, blocks) for jobs, _, blocks in grown]),
             max_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
 
@@ -212,7 +219,13 @@ async def _cpu_s(work: Any) -> float:
     return time.process_time() - before_s
 
 
-def _python_blocks() -> int:
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The Theil-Sen estimate: the median of the slopes of all pairs; 0 for less than two points."""
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)]
+    return median(slopes) if slopes else 0.0
+
+
+def _python_bytes() -> int:
     """Bytes of all objects that the garbage collector knows."""
     gc.collect()
     return sum(sys.getsizeof(thing, 0) for thing in gc.get_objects())

@@ -17,6 +17,7 @@ from indexer.errors import ExitCode, OperatorError, TemporaryError
 from inferd.protocol.request import Commitment, model_id
 from inferd.workers.backends.base import Backend
 from inferd.workers.backends.command import CommandBackend
+from inferd.workers.backends.memory import ModelMemory
 from inferd.workers.backends.openai.backend import OpenAIBackend
 from inferd.workers.job import Completion, Job, JobError, WorkerBusy
 
@@ -118,6 +119,12 @@ async def check_backend(backend: Backend, *, within_s: float = 120.0) -> Backend
         max_output_bytes=backend.max_output_bytes,
         server_slots=backend.facts.slots if isinstance(backend, OpenAIBackend) else None,
     )
+
+
+async def check_in(memory: ModelMemory, backend: Backend) -> BackendReport:
+    """As `check_backend`, of a model that may have to make room for others afterwards."""
+    async with memory.holding(backend):
+        return await check_backend(backend)
 
 
 def probe_job(model: str, within_s: float) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -121,8 +121,8 @@ class CommandOptions(_Options):
         return names
 
 
-class BackendChoice(BaseModel):
-    """A model of a worker, and what runs it."""
+class ModelChoice(BaseModel):
+    """A model, and what runs it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -131,11 +131,12 @@ class BackendChoice(BaseModel):
     OpenAI's API, embeddings, a program of yours, or a toy without weights."""
     model: str = Field(min_length=1, max_length=200)
     """The name requests use."""
-    slots: int = Field(1, ge=1)
-    """Requests it computes at the same time."""
     unload_after_s: float = Field(0.0, ge=0)
     """Seconds without a request after which its model leaves memory. The next request waits until
     it is loaded again, and goes to a worker that has it loaded where that is sooner. 0 = never."""
+    resident_mb: int = Field(0, ge=0)
+    """What its model takes of the worker's `memory_mb` while it is loaded, where the worker has
+    several. 0 = `llamacpp`: its file's size; `wordllama`: 64; others: nothing in this process."""
     llamacpp: LlamaCppOptions | None = None
     """Options of that back end, a section of their own."""
     openai: OpenAIOptions | None = None
@@ -144,7 +145,7 @@ class BackendChoice(BaseModel):
     """Needed by that back end, a section of their own."""
 
     @model_validator(mode="after")
-    def _options_of_its_kind(self) -> BackendChoice:
+    def _options_of_its_kind(self) -> Self:
         for kind in ("openai", "command"):
             if (getattr(self, kind) is not None) != (self.backend == kind):
                 raise ValueError(f"backend = {kind!r} and a section `{kind}` go together")
@@ -152,7 +153,16 @@ class BackendChoice(BaseModel):
             raise ValueError("a section `llamacpp` is for backend = 'llamacpp'")
         if self.unload_after_s and self.backend not in _RESTING:
             raise ValueError(f"unload_after_s is for {', '.join(_RESTING)}: no other is in memory")
+        if self.resident_mb and self.backend not in _RESTING:
+            raise ValueError(f"resident_mb is for {', '.join(_RESTING)}: no other is in memory")
         return self
+
+
+class BackendChoice(ModelChoice):
+    """A model of a worker, with as many slots as the worker has."""
+
+    slots: int = Field(1, ge=1)
+    """Requests it computes at the same time."""
 
 
 BACKEND_OPTIONS: dict[str, type[BaseModel]] = {

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Protocol
 
 from indexer.rpc.endpoint import seconds_of
 from indexer.types import Address, Hash32
-from inferd.net.guarded import Answer, Forbidden, GuardedClient, Limits, checked_url
+from inferd.net.guarded import Answer, Forbidden, Limits, checked_url
 from inferd.protocol.typed_data import DigestSigner
 from inferd.protocol.worker_api import (
     HEALTH,
+    PULL,
     BadMessage,
     ErrorBody,
     Heartbeat,
@@ -70,12 +72,29 @@ class NoBeat(Exception):
         self.clock_s = clock_s
 
 
+class Carrier(Protocol):
+    """Brings requests to workers and their answers back, as a GuardedClient does over HTTP."""
+
+    async def call(
+        self,
+        method: str,
+        url: str,
+        limits: Limits,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        repeatable: bool = True,
+    ) -> Answer:
+        """Raises an ExchangeError."""
+        ...
+
+
 class WorkerClient:
     """Raises an ExchangeError from every method."""
 
     def __init__(
         self,
-        http: GuardedClient,
+        carrier: Carrier,
         endpoint: str,
         worker: Address,
         operator: Operator,
@@ -85,14 +104,13 @@ class WorkerClient:
     ) -> None:
         """`skew_s` is how far the worker's clock is ahead; `timeout_s` is for each of connecting,
         beginning an answer and ending it. Raises Forbidden for a URL that cannot be used."""
-        parts = checked_url(endpoint)
-        if parts.query or parts.fragment or "?" in endpoint or "#" in endpoint:
-            raise Forbidden("the URL has a query or a fragment")
+        if endpoint != PULL:
+            _check_endpoint(endpoint)
         self.endpoint = endpoint
         self.operator = operator
         self.worker = worker
         self._base = endpoint.rstrip("/")
-        self._http = http
+        self._carrier = carrier
         self._skew_s = skew_s
         self._timeout_s = timeout_s
 
@@ -124,7 +142,7 @@ class WorkerClient:
             head_s=self._timeout_s + wait_s,
             body_s=self._timeout_s,
         )
-        return await self._http.call(
+        return await self._carrier.call(
             method,
             self._base + target,
             limits,
@@ -154,6 +172,12 @@ class WorkerClient:
         except BadHeartbeat:
             raise NoBeat("its heartbeat is not signed by its key, or answers another one") from None
         return Beat(heartbeat, sent_ms, received_ms, at_s)
+
+
+def _check_endpoint(url: str) -> None:
+    parts = checked_url(url)
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise Forbidden("the URL has a query or a fragment")
 
 
 def error_code(answer: Answer) -> str:

@@ -14,8 +14,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from indexer.types import Address
+from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId, model_id
-from inferd.protocol.worker_api import Heartbeat
+from inferd.protocol.worker_api import Heartbeat, of_hex
 from inferd.workers.remote.clocks import Offset
 from inferd.workers.remote.worker import Announced, RemoteOffer
 
@@ -69,7 +70,7 @@ _WORDS = {
     Bar.NOT_ALLOWED: "`pool.allow` does not name it",
     Bar.BAD_ENDPOINT: "its endpoint cannot be called",
     Bar.TOO_MANY: "`pool.max_workers` others have more stake",
-    Bar.SUSPENDED: "the operator has suspended it",
+    Bar.SUSPENDED: "it is suspended",
     Bar.UNHEARD: "no heartbeat has come yet",
     Bar.SILENT: "its heartbeats have stopped",
     Bar.SKEWED: "its clock is too far off",
@@ -172,7 +173,7 @@ def candidates(
 
 
 def membership(row: Registered, heard: Heard, terms: Terms, suspended: str | None) -> Membership:
-    """Of a candidate; `suspended` is the operator's reason.
+    """Of a candidate; `suspended` is why, where it is.
 
     A worker offers what registry and heartbeat both say of slots, memory and models. One that is
     silent offers what it offered last.
@@ -250,4 +251,5 @@ def _announced(row: Registered, heartbeat: Heartbeat | None) -> Announced:
         if (number := _id_of(model.name)) in row.models
     }
     # Memory is what it has, and not what is free while it computes.
-    return Announced(offers, min(row.slots, heartbeat.slots), row.memory_mb)
+    keys = tuple(EncryptionKey(of_hex(one.key)) for one in heartbeat.encryption_keys)
+    return Announced(offers, min(row.slots, heartbeat.slots), row.memory_mb, keys)

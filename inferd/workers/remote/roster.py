@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, MutableMapping
@@ -13,9 +14,11 @@ import structlog
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.net.guarded import ExchangeError, GuardedClient
+from inferd.protocol.private import EncryptionKey
+from inferd.protocol.worker_api import PULL
 from inferd.workers import reputation
 from inferd.workers.pool import WorkerPool
-from inferd.workers.remote.client import Beat, NoBeat, Operator, WorkerClient
+from inferd.workers.remote.client import Beat, Carrier, NoBeat, Operator, WorkerClient
 from inferd.workers.remote.clocks import SkewFilter
 from inferd.workers.remote.membership import (
     Bar,
@@ -92,9 +95,11 @@ class Roster:
         *,
         terms: RosterTerms,
         on_change: Callable[[], None],
+        pulls: Callable[[Address], Carrier] | None = None,
     ) -> None:
         """`names` are model names by id, which heartbeats add to. `on_change` is called when who is
-        given work has changed. Without an operator's key nobody can be asked anything."""
+        given work has changed. Without an operator's key nobody can be asked anything, and without
+        `pulls`, which says how they are reached, none of those that pull."""
         self._pool = pool
         self._embedded = frozenset(worker.address for worker in pool.workers)
         self._db = db
@@ -104,15 +109,42 @@ class Roster:
         self._names = names
         self._terms = terms
         self._on_change = on_change
+        self._pulls = pulls
         self._links: dict[Address, _Link] = {}
         self._entries: dict[Address, Entry] = {}
         self._suspended: Mapping[Address, str] = {}
         self._barred: dict[Address, Bar | None] = {}
+        self._told_of_key = False
+        self._adopted = asyncio.Event()
 
     @property
     def entries(self) -> Mapping[Address, Entry]:
         """Every registered worker that is not embedded, as of the last look."""
         return self._entries
+
+    def adopt(self, terms: RosterTerms) -> None:
+        """Other terms from now on: the next look, within a second, finds who is in by them, and
+        heartbeats come at the new pace. Limits of a call hold for workers that are linked anew."""
+        self._terms = terms
+        self._adopted.set()
+        self._adopted = asyncio.Event()
+
+    @property
+    def unsigned(self) -> int:
+        """Workers that would be asked if this node had a key that signs requests to them."""
+        if self._operator is not None or not self._terms.terms.max_workers:
+            return 0
+        bars = (entry.membership.bar for entry in self._entries.values())
+        return sum(bar is Bar.BAD_ENDPOINT for bar in bars)
+
+    @property
+    def encryption_keys(self) -> dict[Address, tuple[EncryptionKey, ...]]:
+        """To which private inputs may be encrypted, as far as the heartbeats said."""
+        return {
+            address: keys
+            for address, entry in self._entries.items()
+            if (keys := entry.membership.announced.encryption_keys)
+        }
 
     async def run(self) -> None:
         """For ever. Errors of the database propagate."""
@@ -167,6 +199,13 @@ class Roster:
             entries[address] = Entry(row, self._settle(link, heard), heard)
         self._entries = entries
         self._tell({address: entry.membership for address, entry in entries.items()})
+        if self.unsigned and not self._told_of_key:
+            self._told_of_key = True
+            log.warning(
+                "no_operator_key",
+                workers=self.unsigned,
+                reason="the poster's key is at a remote signer: name `pool.operator`",
+            )
 
     def _link(self, row: Registered) -> _Link:
         link = self._links.get(row.address)
@@ -186,13 +225,20 @@ class Roster:
         if self._operator is None:
             raise ExchangeError("this node has no operator's key that signs requests to workers")
         return WorkerClient(
-            self._http,
+            self._carrier(row),
             row.endpoint,
             row.address,
             self._operator,
             skew_s=lambda: self._skew_s(skew),
             timeout_s=self._terms.timeout_s,
         )
+
+    def _carrier(self, row: Registered) -> Carrier:
+        if row.endpoint != PULL:
+            return self._http
+        if self._pulls is None:
+            raise ExchangeError("it pulls its jobs, and this node has no broker: name it in [pull]")
+        return self._pulls(row.address)
 
     def _skew_s(self, skew: SkewFilter) -> float:
         """As far as it is tolerated: a clock that is further off must not make requests that are
@@ -232,7 +278,6 @@ class Roster:
             self._on_change()
 
     async def _beat_again_and_again(self, link: _Link) -> None:
-        every_s = self._terms.heartbeat_s
         while True:
             await self._beat(link)
             now_s = time.monotonic()
@@ -241,7 +286,10 @@ class Roster:
             self._entries = {**self._entries, link.row.address: entry}
             if entry.membership.bar != before:
                 self._tell({a: one.membership for a, one in self._entries.items()})
-            await asyncio.sleep(every_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
+            pause_s = self._terms.heartbeat_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._adopted.wait()
 
     async def _beat(self, link: _Link) -> None:
         try:
@@ -274,7 +322,7 @@ class Roster:
 
 
 def _suspended_words(reason: str | None) -> str | None:
-    return None if reason is None else f"the operator has suspended it: {reason}"
+    return None if reason is None else f"it is suspended: {reason}"
 
 
 async def registered(connection: Connection) -> dict[Address, Registered]:

@@ -12,6 +12,7 @@ from typing import Any
 from indexer.backoff import Backoff
 from indexer.types import Address
 from inferd.net.guarded import Answer, ExchangeError, Forbidden, TooLarge, TooSlow, Unreachable
+from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import (
@@ -75,6 +76,8 @@ class Announced:
     models: Mapping[ModelId, RemoteOffer] = field(default_factory=dict)
     slots: int = 0
     memory_mb: int = 0
+    encryption_keys: tuple[EncryptionKey, ...] = ()
+    """To which private inputs may be encrypted; what it says itself."""
 
 
 class RemoteWorker(Elsewhere):
@@ -125,13 +128,14 @@ class RemoteWorker(Elsewhere):
         was_loaded = offer is not None and offer.loaded
         begun_s = time.monotonic()
         pauses = self._pauses()
-        ask = True
+        ask, taken = True, False
         while True:
             asked_s = time.monotonic()
             try:
                 answer = await (self._ask(job) if ask else self._poll(job))
                 if answer.status == 404 and not ask:
                     raise Unreachable("it has forgotten the job")
+                _check_passage(answer, taken=taken)
                 done = self._done(answer)
             except _PASSING as error:
                 # It may never have heard of the job, so it is asked as the first time.
@@ -144,7 +148,7 @@ class RemoteWorker(Elsewhere):
                 raise _failed(error) from None
             if done is not None:
                 return self._checked(done, job, begun_s, was_loaded=was_loaded)
-            ask = False
+            ask, taken = False, True
             if time.monotonic() - asked_s < _EARLY_S:
                 await asyncio.sleep(pauses.next_s())
 
@@ -154,7 +158,9 @@ class RemoteWorker(Elsewhere):
         pauses = self._pauses()
         while True:
             try:
-                done = self._done(await self._poll(job))
+                answer = await self._poll(job)
+                _check_passage(answer, taken=True)
+                done = self._done(answer)
             except _PASSING:
                 done = None
             except ExchangeError as error:
@@ -205,6 +211,7 @@ class RemoteWorker(Elsewhere):
             max_tokens=job.max_tokens,
             deadline_s=job.deadline_s,
             wait_ms=_wait_ms(job),
+            requester=as_hex(job.requester),
         )
         return await self._call("POST", JOBS, encode(request), wait_ms=request.wait_ms)
 
@@ -236,6 +243,7 @@ class RemoteWorker(Elsewhere):
     def _checked(
         self, done: JobDone, job: Job, begun_s: float, *, was_loaded: bool
     ) -> SignedResult:
+        offer = self.models.get(job.model_id)
         return checked_result(
             done,
             job,
@@ -244,6 +252,7 @@ class RemoteWorker(Elsewhere):
             max_output_bytes=self._max_output_bytes,
             elapsed_ms=1000 * (time.monotonic() - begun_s),
             was_loaded=was_loaded,
+            tokens_per_s=0.0 if offer is None else offer.tokens_per_s,
         )
 
     def _pauses(self) -> Backoff:
@@ -251,6 +260,13 @@ class RemoteWorker(Elsewhere):
 
     def __repr__(self) -> str:
         return f"RemoteWorker({self.name})"
+
+
+def _check_passage(answer: Answer, *, taken: bool) -> None:
+    """Raises Unreachable where the answer says nothing of the job: it comes from a gateway before
+    the worker, or, where the worker has `taken` the job, from its limit on questions."""
+    if answer.status in {502, 504} or (answer.status == 429 and taken):
+        raise Unreachable(refusal_words(answer))
 
 
 def _wait_ms(job: Job) -> int:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 import os
-import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import structlog
 from aiohttp import web
@@ -22,37 +23,33 @@ from indexer.errors import OperatorError
 from indexer.types import Address, Contracts
 from inferd.protocol.request import model_id
 from inferd.protocol.typed_data import DigestSigner, domain_separator
+from inferd.protocol.worker_api import PULL
 from inferd.protocol.worker_api_signing import worker_domain
 from inferd.workers.backends.base import Backend
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import WorkerFailed
 from inferd.workers.local import LocalWorker
+from inferd.workers.sealing import Sealing
 from inferd.workers.service import metrics
-from inferd.workers.service.app import Api, api_server, connections_at_most, metrics_page
+from inferd.workers.service.app import Api, api_server, metrics_page
 from inferd.workers.service.auth import Gate, Trust
-from inferd.workers.service.heartbeat import Pulse
+from inferd.workers.service.heartbeat import Pulse, signed_keys
 from inferd.workers.service.jobs import Jobs
+from inferd.workers.service.listening import listening, tls_of
 from inferd.workers.service.log import SignatureFile, open_log
 from inferd.workers.service.settings import AgentSettings
 
+if TYPE_CHECKING:
+    from inferd.workers.pull.broker import Broker
+    from inferd.workers.pull.puller import Puller
+
 DRAIN_S = 6.0
 """How long running jobs may still take once the agent is told to stop."""
-_CLOSE_S = 1.0
 _SWEEP_EVERY_S = 60.0
-_TLS_HANDSHAKE_S = 10.0
+_PULLED_BESIDE = 16
+"""Requests that are answered at a time beside those which wait for a computation."""
 
 log = structlog.get_logger("agent")
-
-
-class AgentAddressTaken(OperatorError):
-    """The agent cannot listen where it is told to."""
-
-    code: ClassVar[str] = "agent_address_taken"
-
-
-class BadCertificate(OperatorError):
-    """The agent's certificate and key cannot be used."""
-
-    code: ClassVar[str] = "bad_certificate"
 
 
 class NoOperators(OperatorError):
@@ -87,49 +84,57 @@ class Agent:
     url: str
     metrics_url: str
     jobs: Jobs
-    upkeep: asyncio.Task[NoReturn]
+    upkeep: asyncio.Task[None]
     """Runs as long as the agent serves; its failure is a fault of the agent."""
 
 
-@contextlib.asynccontextmanager
-async def serving(
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What answers operators, however their requests come in."""
+
+    api: Api
+    jobs: Jobs
+
+
+def service_of(
     post: Post,
-    backend: Backend,
+    stock: Stock,
     settings: AgentSettings,
     signatures: SignatureFile,
     *,
-    folder: Path,
     tokens_per_s: Mapping[str, float],
-) -> AsyncIterator[Agent]:
-    """Answers operators until the end, then gives running jobs `DRAIN_S` and the rest back.
-
-    `folder` gets agent.json, which says where it listens. Raises NoOperators, BadCertificate and
-    AgentAddressTaken.
+    sealing: Sealing | None = None,
+) -> Service:
+    """An agent without its listeners. `tokens_per_s` is by the models' names; without `sealing` it
+    computes no private inputs. Whoever ends it drains its jobs. Raises NoOperators.
     """
     if not settings.operators:
         raise NoOperators(
             "the agent trusts no operator, so nobody could ask it",
             help_text="name their addresses: `operators` in [agent], or `--operator`",
         )
-    tls = _tls(settings)
-    results_domain = domain_separator(post.contracts.chain_id, post.contracts.results)
-    api_domain = worker_domain(post.contracts.chain_id, post.contracts.results)
+    contracts = post.contracts
+    api_domain = worker_domain(contracts.chain_id, contracts.results)
     worker = LocalWorker(
         post.name,
         post.key,
-        results_domain,
-        {model_id(backend.name): backend},
+        domain_separator(contracts.chain_id, contracts.results),
+        {model_id(backend.name): backend for backend in stock.backends},
         slots=post.slots,
         memory_mb=post.memory_mb,
         signatures=signatures,
+        memory=stock.memory,
+        sealing=sealing,
     )
     jobs = Jobs(worker, signatures, slots=post.slots, queue=settings.queue)
+    signer = DigestSigner(post.key)
     pulse = Pulse(
         jobs,
-        [backend],
+        stock.backends,
         slots=post.slots,
         tokens_per_s=tokens_per_s,
-        signer=DigestSigner(post.key),
+        keys=() if sealing is None else signed_keys(sealing, signer, contracts),
+        signer=signer,
         domain=api_domain,
     )
     trust = Trust(
@@ -150,19 +155,54 @@ async def serving(
     metrics.SLOTS.set(post.slots)
     metrics.RUNNING.set_function(lambda: jobs.running)
     metrics.QUEUED.set_function(lambda: jobs.queued)
-    server = api_server(api)
+    metrics.WAITING_FOR_MEMORY.set_function(lambda: stock.memory.waiting)
+    for backend in stock.backends:
+        metrics.MODEL_LOADED.labels(backend.name).set_function(partial(_is_loaded, backend))
+    return Service(api, jobs)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    post: Post,
+    stock: Stock,
+    settings: AgentSettings,
+    signatures: SignatureFile,
+    *,
+    folder: Path,
+    tokens_per_s: Mapping[str, float],
+    sealing: Sealing | None = None,
+    broker: Broker | None = None,
+) -> AsyncIterator[Agent]:
+    """Answers operators until the end, then gives running jobs `DRAIN_S` and the rest back.
+
+    It takes their requests from the broker, where there is one, and else listens; `folder` gets
+    agent.json, which says where. Raises NoOperators, BadCertificate, AgentAddressTaken and what is
+    wrong with a broker.
+    """
+    service = service_of(
+        post, stock, settings, signatures, tokens_per_s=tokens_per_s, sealing=sealing
+    )
+    jobs = service.jobs
     page = web.Server(metrics_page, access_log=None)
     async with contextlib.AsyncExitStack() as stack:
-        at = await stack.enter_async_context(
-            _listening(server, settings.host, settings.port, settings.max_connections, tls)
-        )
+        puller = None
+        if broker is None:
+            url = await stack.enter_async_context(_reached(service.api, settings))
+        else:
+            from inferd.workers.pull.puller import pulled_from  # noqa: PLC0415 - needs an extra
+
+            at_once = post.slots + settings.queue + _PULLED_BESIDE
+            puller = await stack.enter_async_context(
+                pulled_from(broker, post.address, service.api.respond, at_once=at_once)
+            )
+            url = PULL
         stack.push_async_callback(jobs.drain, DRAIN_S)
-        metrics_at = await stack.enter_async_context(
-            _listening(page, settings.metrics_host, settings.metrics_port, 16, None)
+        metrics_url = await stack.enter_async_context(
+            listening(page, settings.metrics_host, settings.metrics_port, 16, None)
         )
-        sweep = asyncio.create_task(_sweep(signatures, settings.retention_hours * 3600))
-        stack.callback(sweep.cancel)
-        agent = Agent(_url(at, tls is not None), _url(metrics_at, False), jobs, sweep)
+        upkeep = asyncio.create_task(_upkeep(signatures, settings.retention_hours * 3600, puller))
+        stack.callback(upkeep.cancel)
+        agent = Agent(url, metrics_url, jobs, upkeep)
         stack.enter_context(_announced(agent, post, folder))
         log.info("serving_worker", worker=to_checksum_address(post.address), url=agent.url)
         try:
@@ -171,57 +211,27 @@ async def serving(
             log.info("stopping", running=jobs.running, queued=jobs.queued)
 
 
+def _is_loaded(backend: Backend) -> float:
+    return float(backend.loaded)
+
+
 def opened_log(post: Post, data_dir: Path) -> SignatureFile:
     """The log of this worker for this deployment. Raises SignatureLogInUse and Unusable."""
     domain = domain_separator(post.contracts.chain_id, post.contracts.results)
     return open_log(post.folder(data_dir), post.address, domain)
 
 
-@contextlib.asynccontextmanager
-async def _listening(
-    server: web.Server, host: str, port: int, most: int, tls: ssl.SSLContext | None
-) -> AsyncIterator[tuple[str, int]]:
-    runner = web.ServerRunner(server, shutdown_timeout=_CLOSE_S)
-    await runner.setup()
-    loop = asyncio.get_running_loop()
-    try:
-        listener = await loop.create_server(
-            connections_at_most(server, most),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
-        )
-    except OSError as error:
-        await runner.cleanup()
-        raise AgentAddressTaken(
-            # asyncio puts the address into strerror as well.
-            f"the agent cannot listen on {host}:{port}:"
-            f" {os.strerror(error.errno) if error.errno else error.strerror}",
-            help_text="stop what listens there, or name another `port` or `metrics_port` (0 = a"
-            " free one)",
-        ) from error
-    try:
-        yield listener.sockets[0].getsockname()[:2]
-    finally:
-        listener.close()
-        await runner.cleanup()
+def _reached(api: Api, settings: AgentSettings) -> AbstractAsyncContextManager[str]:
+    """Gives the URL under which it listens."""
+    tls = tls_of(settings)
+    return listening(api_server(api), settings.host, settings.port, settings.max_connections, tls)
 
 
-def _tls(settings: AgentSettings) -> ssl.SSLContext | None:
-    if settings.tls_certificate is None or settings.tls_key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        # An encrypted key would make OpenSSL ask the terminal.
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=lambda: b"")
-    except OSError as error:  # SSLError is one
-        raise BadCertificate(
-            f"the agent's certificate cannot be used: {error.strerror or 'not PEM'}"
-            f" ({settings.tls_certificate}, {settings.tls_key})",
-            help_text="they are PEM files that belong together, the key not encrypted",
-        ) from None
-    return context
+async def _upkeep(signatures: SignatureFile, keep_s: float, puller: Puller | None) -> None:
+    work: list[Coroutine[Any, Any, NoReturn]] = [_sweep(signatures, keep_s)]
+    if puller is not None:
+        work.append(puller.watch())
+    await asyncio.gather(*work)
 
 
 async def _sweep(signatures: SignatureFile, keep_s: float) -> NoReturn:
@@ -255,8 +265,3 @@ def _announced(agent: Agent, post: Post, folder: Path) -> Iterator[None]:
         yield
     finally:
         place.unlink(missing_ok=True)
-
-
-def _url(at: tuple[str, int], tls: bool) -> str:
-    host = f"[{at[0]}]" if ":" in at[0] else at[0]
-    return f"{'https' if tls else 'http'}://{host}:{at[1]}"

@@ -11,7 +11,8 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -61,6 +62,29 @@ _WAIT = re.compile(r"wait_ms=(0|[1-9][0-9]{0,5})", re.ASCII)
 log = structlog.get_logger("agent")
 
 
+class Content(Protocol):
+    """A request's body, as it comes."""
+
+    def iter_any(self) -> AsyncIterable[bytes]: ...
+
+
+class Asked(Protocol):
+    """What is looked at of a request: aiohttp's own, or one that did not come over HTTP."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def raw_path(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def content_length(self) -> int | None: ...
+    @property
+    def content(self) -> Content: ...
+    @property
+    def remote(self) -> str | None: ...
+
+
 class Api:
     """Handles one request after the other, of any connection."""
 
@@ -85,7 +109,7 @@ class Api:
         self._clock = clock
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        response = await self._respond(request)
+        response = await self.respond(request)
         size_bytes = len(response.body) if isinstance(response.body, bytes) else 0
         within_s = self._body_timeout_s + size_bytes / _LEAST_BYTES_PER_S
         try:
@@ -98,7 +122,8 @@ class Api:
                 request.transport.abort()
         return response
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
+    async def respond(self, request: Asked) -> web.Response:
+        """The answer, whatever it is; nothing of it is sent."""
         kind = _kind(request.raw_path)
         try:
             response = await self._answer(request, kind)
@@ -119,7 +144,7 @@ class Api:
         metrics.REQUESTS.labels(kind, str(response.status)).inc()
         return response
 
-    async def _answer(self, request: web.BaseRequest, kind: str) -> web.Response:
+    async def _answer(self, request: Asked, kind: str) -> web.Response:
         target = request.raw_path
         header = request.headers.get("Authorization")
         credentials = self._gate.enter(header, request.method, target, now_s=self._clock())
@@ -150,7 +175,7 @@ class Api:
         answer = await self._jobs.answer(operator, job, wait_s)
         return _json(answer, status=202 if isinstance(answer, JobRunning) else 200)
 
-    async def _body(self, request: web.BaseRequest, credentials: Credentials) -> bytes:
+    async def _body(self, request: Asked, credentials: Credentials) -> bytes:
         """The body that was signed. Raises Unanswered and Unauthorised."""
         length = request.content_length
         if length is not None and length > self._max_body_bytes:

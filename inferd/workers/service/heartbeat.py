@@ -7,12 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from indexer.types import Hash32
+from indexer.types import Contracts, Hash32
 from inferd import __version__
-from inferd.protocol.typed_data import DigestSigner
-from inferd.protocol.worker_api import Heartbeat, ModelHealth, SignedHeartbeat, as_hex
+from inferd.protocol.typed_data import DigestSigner, domain_separator, encryption_key_digest
+from inferd.protocol.worker_api import (
+    Heartbeat,
+    ModelHealth,
+    SignedHeartbeat,
+    SignedKey,
+    as_hex,
+)
 from inferd.protocol.worker_api_signing import sign_heartbeat
 from inferd.workers.backends.base import Backend
+from inferd.workers.sealing import Sealing
 from inferd.workers.service.jobs import Jobs
 
 _MEMORY = Path("/proc/meminfo")
@@ -28,15 +35,18 @@ class Pulse:
         *,
         slots: int,
         tokens_per_s: Mapping[str, float],
+        keys: Sequence[SignedKey] = (),
         signer: DigestSigner,
         domain: Hash32,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`domain` is that of the worker API; `clock` gives seconds since the epoch."""
+        """`keys` are those for private inputs; `domain` is that of the worker API; `clock`
+        gives seconds since the epoch."""
         self._jobs = jobs
         self._backends = backends
         self._slots = slots
         self._tokens_per_s = tokens_per_s
+        self._keys = list(keys)
         self._signer = signer
         self._domain = domain
         self._clock = clock
@@ -62,8 +72,20 @@ class Pulse:
             ],
             version=__version__,
             stopping=self._jobs.stopping,
+            encryption_keys=self._keys,
         )
         return sign_heartbeat(self._signer, self._domain, heartbeat)
+
+
+def signed_keys(
+    sealing: Sealing, signer: DigestSigner, contracts: Contracts
+) -> tuple[SignedKey, ...]:
+    """The worker's word for each of its encryption keys."""
+    domain = domain_separator(contracts.chain_id, contracts.requests)
+    return tuple(
+        SignedKey(as_hex(key), as_hex(signer.sign(encryption_key_digest(domain, key))))
+        for key in sealing.keys
+    )
 
 
 def free_memory_mb() -> int:

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from indexer.types import Address, Hash32
+from inferd.protocol.private import is_private
 from inferd.protocol.request import model_id
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import (
@@ -27,6 +28,7 @@ from inferd.protocol.worker_api import (
     JobRequest,
     JobRunning,
     as_hex,
+    of_hex,
 )
 from inferd.workers.job import (
     BadInput,
@@ -37,13 +39,11 @@ from inferd.workers.job import (
     WorkerFailed,
 )
 from inferd.workers.logs import job_log
-from inferd.workers.service.log import Asker, SignatureFile, Signed, asker_of
+from inferd.workers.service.log import MOST_ASKERS, Asker, SignatureFile, Signed, asker_of
 from inferd.workers.service.metrics import COMPUTE_SECONDS, JOBS
 from scheduler.model import RequestKey
 
 _FAILURES_KEPT = 4096
-_MOST_ASKERS = 64
-"""Of one computation: attempts and operators that join it."""
 _BUSY_RETRY_S = 1.0
 
 
@@ -140,8 +140,11 @@ class Jobs:
         recorded = await self._log.content_of(key)
         if recorded not in {None, content}:
             raise _conflict()
-        if recorded is not None and await self._log.add_asker(asker, key):
-            return
+        try:
+            if recorded is not None and await self._log.add_asker(asker, key):
+                return
+        except WorkerBusy as error:
+            raise _busy(error.reason) from None
         # The log was read meanwhile: another request may have begun it.
         if self._joined(asker, key, content):
             return
@@ -236,7 +239,7 @@ class Jobs:
         signed = Signed(result, computation.content, tuple(computation.askers))
         kept = await self._log.record(signed)
         if not isinstance(kept, SignedResult):
-            raise WorkerFailed("it gave another answer before, whose output is not kept any more")
+            raise WorkerFailed("it gave another answer to this request before")
         for asker in computation.askers.difference(signed.askers):
             # Joined while the row was being written.
             await self._log.add_asker(asker, kept.key)
@@ -248,7 +251,7 @@ class Jobs:
             return False
         if computation.content != content:
             raise _conflict()
-        if asker not in computation.askers and len(computation.askers) >= _MOST_ASKERS:
+        if asker not in computation.askers and len(computation.askers) >= MOST_ASKERS:
             raise _busy("too many wait for this request already")
         computation.askers.add(asker)
         return True
@@ -293,8 +296,11 @@ class Jobs:
 
 
 def content_hash(request: JobRequest) -> Hash32:
-    """What is computed. Not the deadline, which a requester can shorten meanwhile."""
-    given = (request.model.encode(), request.input, request.max_tokens.to_bytes(4, "big"))
+    """What is computed. Not the deadline, which a requester can shorten meanwhile; of a private
+    input whom it is for, since it opens for nobody else."""
+    given = [request.model.encode(), request.input, request.max_tokens.to_bytes(4, "big")]
+    if is_private(request.input):
+        given.append(of_hex(request.requester))
     return Hash32(sha256(b"".join(sha256(part).digest() for part in given)).digest())
 
 
@@ -308,6 +314,7 @@ def _job(request: JobRequest) -> Job:
         input=request.input,
         max_tokens=request.max_tokens,
         deadline_s=request.deadline_s,
+        requester=Address(of_hex(request.requester)),
     )
 
 

@@ -29,7 +29,7 @@ from indexer.types import Address, Hash32
 from inferd.protocol.typed_data import CompactSignature
 from inferd.protocol.worker_api import JobId
 from inferd.workers.grouping import Grouped
-from inferd.workers.job import SignedResult, Spoken, WorkerFailed
+from inferd.workers.job import SignedResult, Spoken, WorkerBusy, WorkerFailed
 from inferd.workers.service.log_schema import (
     SignatureLogInUse,
     SignatureLogUnusable,
@@ -40,6 +40,8 @@ from scheduler.model import RequestKey
 
 _T = TypeVar("_T")
 
+MOST_ASKERS = 64
+"""Of one request: attempts and operators that may still fetch its output."""
 _MOST_AT_ONCE = 64
 _BUSY_TIMEOUT_S = 5.0
 
@@ -109,18 +111,14 @@ class SignatureFile:
         """Makes the result the worker's word, for good; returns what is its word.
 
         That is an earlier one where there is one, and `Spoken` where that is of another digest and
-        its output is gone. Only what this returns may leave the process.
+        its output is gone, or was computed of another content: of another model, say. Only what
+        this returns may leave the process.
         """
         return await self._records.do(signed)
 
     async def content_of(self, key: RequestKey) -> Hash32 | None:
         """The content that was computed for the request."""
-        row = await self._do(
-            lambda: self._db.execute(
-                "SELECT content FROM result WHERE request_id = ? AND commitment = ?", _sql(key)
-            ).fetchone()
-        )
-        return None if row is None else Hash32(row[0])
+        return await self._do(lambda: self._content(key))
 
     async def answer_to(self, asker: Asker, key: RequestKey) -> SignedResult | None:
         """The result with its output, where this one asked for it and has not acknowledged it."""
@@ -134,7 +132,10 @@ class SignatureFile:
         return await self._do(read)
 
     async def add_asker(self, asker: Asker, key: RequestKey) -> bool:
-        """One more asks for a recorded result; False where its output is not kept."""
+        """One more asks for a recorded result; False where its output is not kept.
+
+        Raises WorkerBusy where too many others have asked and not acknowledged it.
+        """
 
         def write() -> bool:
             if self._has_asked(asker, key):
@@ -142,6 +143,8 @@ class SignatureFile:
             with transaction(self._db):
                 if not isinstance(self._recorded(key), SignedResult):
                     return False
+                if self._askers(key) >= MOST_ASKERS:
+                    raise WorkerBusy("too many wait for this request already")
                 self._add_askers(key, (asker,))
             return True
 
@@ -221,6 +224,10 @@ class SignatureFile:
             (*key, signed.content, result.digest, result.signature, now_s),
         )
         known = self._recorded(result.key)
+        if known is None:
+            raise sqlite3.DatabaseError("a row that was written is not there")
+        if self._content(result.key) != signed.content:
+            return Spoken(known.digest, known.signature)
         if isinstance(known, Spoken) and known.digest == result.digest:
             self._db.execute(
                 "INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -233,11 +240,9 @@ class SignatureFile:
                     now_s,
                 ),
             )
-            known = self._recorded(result.key)
+            known = self._recorded(result.key) or known
         if isinstance(known, SignedResult):
             self._add_askers(result.key, signed.askers)
-        if known is None:
-            raise sqlite3.DatabaseError("a row that was written is not there")
         return known
 
     def _recorded(self, key: RequestKey) -> SignedResult | Spoken | None:
@@ -262,6 +267,12 @@ class SignatureFile:
             compute_ms=row[3],
         )
 
+    def _content(self, key: RequestKey) -> Hash32 | None:
+        row = self._db.execute(
+            "SELECT content FROM result WHERE request_id = ? AND commitment = ?", _sql(key)
+        ).fetchone()
+        return None if row is None else Hash32(row[0])
+
     def _spoken(self, key: RequestKey) -> Spoken | None:
         row = self._db.execute(
             "SELECT digest, signature FROM result WHERE request_id = ? AND commitment = ?",
@@ -276,6 +287,12 @@ class SignatureFile:
             (*_sql(key), asker.operator, asker.attempt),
         ).fetchone()
         return found is not None
+
+    def _askers(self, key: RequestKey) -> int:
+        count: int = self._db.execute(
+            "SELECT count(*) FROM asker WHERE request_id = ? AND commitment = ?", _sql(key)
+        ).fetchone()[0]
+        return count
 
     def _add_askers(self, key: RequestKey, askers: Sequence[Asker]) -> None:
         self._db.executemany(

@@ -30,6 +30,14 @@ COMPUTE_SECONDS = Histogram(
 RUNNING = Gauge("inferd_agent_running_jobs", "Jobs that have a slot", registry=REGISTRY)
 QUEUED = Gauge("inferd_agent_queued_jobs", "Jobs that wait for a slot", registry=REGISTRY)
 SLOTS = Gauge("inferd_agent_slots", "Jobs that can be computed at the same time", registry=REGISTRY)
+MODEL_LOADED = Gauge(
+    "inferd_agent_model_loaded", "Whether a model is in memory", ["model"], registry=REGISTRY
+)
+WAITING_FOR_MEMORY = Gauge(
+    "inferd_agent_waiting_for_memory",
+    "Jobs that have a slot and wait until other models have made room",
+    registry=REGISTRY,
+)
 CONNECTIONS = Gauge("inferd_agent_connections", "Open connections", registry=REGISTRY)
 NONCES = Gauge(
     "inferd_agent_nonces", "Nonces of requests that could be sent again", registry=REGISTRY

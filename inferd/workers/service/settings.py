@@ -8,6 +8,7 @@ from eth_utils.address import is_address, is_hex_address, to_canonical_address
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from indexer.types import Address
+from inferd.protocol.worker_api import MAX_ENCRYPTION_KEYS
 
 
 class AgentSettings(BaseModel):
@@ -30,6 +31,9 @@ class AgentSettings(BaseModel):
     """The chain it shows to operators; PEM. Without it, plain HTTP."""
     tls_key: Path | None = None
     """The private key of that certificate; PEM, not encrypted."""
+    encryption_key_files: tuple[Path, ...] = Field((), max_length=MAX_ENCRYPTION_KEYS)
+    """The keys that inputs for this worker alone may be encrypted to, the newest first: 64 hex
+    digits each. Without any, one is made in the worker's folder of `data_dir`."""
     queue: int = Field(16, ge=0, le=10_000)
     """Jobs that may wait for a slot; one more is told that it is busy."""
     rate_per_s: float = Field(200.0, gt=0)

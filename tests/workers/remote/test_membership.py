@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from indexer.types import Address
 from inferd.protocol.request import ModelId, model_id
-from inferd.protocol.worker_api import Heartbeat, ModelHealth
+from inferd.protocol.worker_api import Heartbeat, ModelHealth, SignedKey
 from inferd.workers.remote import membership as members
 from inferd.workers.remote.clocks import Offset, SkewFilter
 from inferd.workers.remote.membership import (
@@ -93,6 +93,15 @@ def test_those_with_the_most_stake_are_taken(stakes: list[int], most: int) -> No
     assert len(taken) == min(most, len(rows))
     assert len(taken) + len(others) == len(rows)
     assert not taken or not others or min(taken) >= max(others)
+
+
+def test_its_keys_for_private_inputs_are_what_it_says_last() -> None:
+    key = SignedKey("0x" + "ab" * 32, "0x" + "cd" * 64)
+    beat = msgspec.structs.replace(BEAT, encryption_keys=[key])
+    for heard in (Heard(beat, age_s=1.0), Heard(beat, age_s=1_000.0)):
+        announced = membership(ROW, heard, Terms(), None).announced
+        assert announced.encryption_keys == (b"\xab" * 32,)
+    assert membership(ROW, HEARD, Terms(), None).announced.encryption_keys == ()
 
 
 @pytest.mark.parametrize(

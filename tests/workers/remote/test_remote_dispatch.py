@@ -13,6 +13,7 @@ from eth_keys.datatypes import PrivateKey
 
 from indexer.database import Pool
 from indexer.types import Address
+from inferd.protocol.private import INPUT_MAGIC
 from inferd.protocol.request import model_id
 from inferd.workers import endings, reputation
 from inferd.workers.dispatch import Dispatcher
@@ -120,6 +121,19 @@ async def test_a_late_answer_is_used_where_nobody_else_gave_one(house: House) ->
     assert len(worker.asked) == 1
 
 
+async def test_what_is_learnt_of_a_late_worker_is_how_long_it_was_waited_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.patience.MIN_TIME_OUT_S", 0.0)
+    worker = await house.hire(1)
+    worker.gate = asyncio.Event()
+    patient = Patience(p90_ms=50, p99_ms=100, inclusion_s=1.0)
+    await house.serve(a_job(1), worker, patient, lease_ms=50_000)
+    await until(lambda: "timeout" in house.outcomes)
+    waited_ms = await house.database.fetchval("SELECT peak_ms FROM node.service_stat")
+    assert waited_ms == pytest.approx(200), "two p99s, not its lease of 50 s"
+
+
 async def test_a_late_answer_is_given_up_once_another_worker_has_answered(house: House) -> None:
     slow, good = await house.hire(1), await house.hire(2)
     slow.gate = asyncio.Event()
@@ -153,6 +167,20 @@ async def test_a_second_worker_answers_where_the_slack_runs_out(house: House) ->
     assert [row["worker"] for row in rows] == [good.address], "and its own experience"
     assert house.pool.in_flight(hung.address) == house.pool.in_flight(good.address) == 0
     assert house.pool.standing(hung.address).slow_share == 1.0
+
+
+async def test_no_second_worker_is_asked_for_a_private_answer(house: House) -> None:
+    """It has not the key; and if it had, its answer would be another."""
+    hung, good = await house.hire(1), await house.hire(2)
+    hung.gate = asyncio.Event()
+    private = a_job(1, INPUT_MAGIC + b"and so on", deadline_in_s=60)
+    await house.serve(private, hung, HURRIED, lease_ms=59_000)
+    await house.serve(a_job(2, deadline_in_s=60), hung, HURRIED, lease_ms=59_000)
+    await until(lambda: good.dropped)
+    hung.gate.set()
+    await until(lambda: len(house.outcomes) == 2)
+    assert await house.results() == [(1, hung.address), (2, good.address)]
+    assert [job.request_id for job in good.asked] == [2]
 
 
 async def test_no_second_worker_is_asked_while_another_lease_could_follow(house: House) -> None:

@@ -144,6 +144,25 @@ async def test_a_worker_that_forgot_a_job_is_asked_as_the_first_time(
     assert len(scripted.asked) == 1
 
 
+@pytest.mark.parametrize("status", [429, 502, 504])
+async def test_what_says_nothing_of_a_job_that_runs_is_no_answer_to_it(
+    scripted: ScriptedWorker, status: int
+) -> None:
+    """Too many questions, or a gateway before the worker: its answer is still to come."""
+    scripted.gate = asyncio.Event()
+    job = a_job(deadline_in_s=2)
+    async with remote(scripted) as worker:
+        computing = asyncio.create_task(worker.compute(job))
+        await until(lambda: scripted.asked)
+        scripted.faults = [saying(status)] * 2
+        await until(lambda: not scripted.faults)
+        scripted.gate.set()
+        assert (await computing).output == b"answer to hello"
+        scripted.faults = [saying(status)] * 2
+        assert (await worker.late(job)).output == b"answer to hello"
+    assert scripted.computed == [job_of(job)]
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from eth_keys.datatypes import PrivateKey
+from structlog.testing import capture_logs
 
 from indexer.database import Pool
 from indexer.types import Address
@@ -268,11 +270,27 @@ async def test_the_operator_suspends_and_resumes_while_it_runs(
         await reputation.suspend(connection, scripted.address, "looks odd", "me")
     await office.until_bar(scripted.address, Bar.SUSPENDED)
     why_not = office.roster.entries[scripted.address].membership.why_not
-    assert why_not == "the operator has suspended it: looks odd"
+    assert why_not == "it is suspended: looks odd"
     assert not await office.available(scripted.address)
     async with office.database.acquire() as connection:
         assert await reputation.resume(connection, scripted.address)
         assert not await reputation.resume(connection, scripted.address)
+    await office.until_bar(scripted.address, None)
+
+
+async def test_other_terms_hold_from_the_next_look(
+    office: Office, scripted: ScriptedWorker
+) -> None:
+    await office.open(replace(QUICK, heartbeat_s=3_600.0))
+    await office.register(scripted.address, scripted.url)
+    await office.until_bar(scripted.address, None)
+    beats = scripted.beats
+    office.roster.adopt(QUICK)
+    await until(lambda: scripted.beats > beats + 1)
+    office.roster.adopt(replace(QUICK, terms=Terms(deny=frozenset({scripted.address}))))
+    await office.until_bar(scripted.address, Bar.DENIED)
+    assert scripted.address not in office.pool
+    office.roster.adopt(QUICK)
     await office.until_bar(scripted.address, None)
 
 
@@ -296,10 +314,26 @@ async def test_endpoints_lead_only_where_they_may(office: Office, scripted: Scri
 async def test_without_an_operators_key_nobody_is_asked(
     office: Office, scripted: ScriptedWorker
 ) -> None:
-    await office.open(operator=None)
+    with capture_logs() as lines:
+        await office.open(operator=None)
+        assert office.roster.unsigned == 0, "without such workers there is nothing to tell"
+        await office.register(scripted.address, scripted.url)
+        await office.register(Address(b"\x33" * 20), "http://127.0.0.1:1", enabled=False)
+        await office.until_bar(scripted.address, Bar.BAD_ENDPOINT)
+        await office.roster.look()
+    assert scripted.beats == 0
+    assert office.roster.unsigned == 1
+    (told,) = [line for line in lines if line["event"] == "no_operator_key"]
+    assert (told["workers"], "pool.operator" in told["reason"]) == (1, True)
+
+
+async def test_who_wants_no_workers_of_other_machines_is_not_told_of_a_key(
+    office: Office, scripted: ScriptedWorker
+) -> None:
+    await office.open(replace(QUICK, terms=Terms(max_workers=0)), operator=None)
     await office.register(scripted.address, scripted.url)
     await office.until_bar(scripted.address, Bar.BAD_ENDPOINT)
-    assert scripted.beats == 0
+    assert office.roster.unsigned == 0
 
 
 async def test_embedded_workers_are_left_alone(pool: Pool) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 import structlog
 
 from inferd.protocol.typed_data import DigestSigner
+from inferd.workers.backends.memory import ModelMemory
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import Job
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.app import Api
@@ -29,6 +31,8 @@ from tests.workers.service.support import CONTRACTS, WORKER_KEY, settings
 from tests.workers.support import Scripted
 
 _LOG_METHODS = ("recorded", "record", "content_of", "answer_to", "add_asker", "acknowledge")
+MODELS = ("one", "other")
+"""There is room for one of them."""
 _STATEMENTS = ("BEGIN", "INSERT", "COMMIT", "DELETE")
 
 
@@ -88,8 +92,10 @@ async def _run(order: Order) -> None:
     async def never_the_same(job: Job) -> bytes:
         return secrets.token_bytes(16)
 
-    backend = Scripted(never_the_same)
-    watch.around(backend, "run", "the back end")
+    models = [Scripted(never_the_same, name=name, loaded=False) for name in MODELS]
+    for backend in models:
+        watch.around(backend, "run", "the back end")
+    memory = ModelMemory(1, dict.fromkeys(MODELS, 1))
     post = Post("text", WORKER_KEY, CONTRACTS, 2, 1000)
     log = opened_log(post, order.folder)
     for method in _LOG_METHODS:
@@ -108,7 +114,12 @@ async def _run(order: Order) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with serving(
-        post, backend, settings(), log, folder=post.folder(order.folder), tokens_per_s={}
+        post,
+        Stock(tuple(models), memory),
+        settings(),
+        log,
+        folder=post.folder(order.folder),
+        tokens_per_s={},
     ):
         await stop.wait()
     await log.close()
@@ -128,7 +139,7 @@ def _watch_method(watch: Watch, owner: Any, method: str) -> None:
 
 
 def _watch_response(watch: Watch, victim: int) -> None:
-    respond, handle = Api._respond, Api.handle
+    respond, handle = Api.respond, Api.handle
     mark = f"/{victim}-"
 
     async def responds(self: Api, request: Any) -> Any:
@@ -143,7 +154,7 @@ def _watch_response(watch: Watch, victim: int) -> None:
         watch.passes("after the response left")
         return response
 
-    Api._respond = responds  # type: ignore[method-assign]
+    Api.respond = responds  # type: ignore[method-assign]
     Api.handle = handles  # type: ignore[method-assign]
 
 

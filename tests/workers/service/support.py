@@ -35,6 +35,8 @@ from inferd.protocol.worker_api_signing import (
     worker_domain,
 )
 from inferd.workers.backends.base import Backend
+from inferd.workers.backends.opening import Stock
+from inferd.workers.sealing import Sealing
 from inferd.workers.service.agent import Agent, Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
 from tests.workers.support import MODEL
@@ -142,21 +144,28 @@ def settings(*operators: Operator, **changes: Any) -> AgentSettings:
 
 @contextlib.asynccontextmanager
 async def an_agent(
-    folder: Path, backend: Backend, *operators: Operator, slots: int = 2, **changes: Any
+    folder: Path,
+    backend: Backend | Stock,
+    *operators: Operator,
+    slots: int = 2,
+    sealing: Sealing | None = None,
+    **changes: Any,
 ) -> AsyncIterator[tuple[Agent, Operator]]:
     """One that serves, and its first operator with a connection."""
     post = Post("text", WORKER_KEY, CONTRACTS, slots, 1000)
     log = opened_log(post, folder)
+    stock = backend if isinstance(backend, Stock) else Stock((backend,))
     operators = operators or (Operator(""),)
     try:
         async with (
             serving(
                 post,
-                backend,
+                stock,
                 settings(*operators, **changes),
                 log,
                 folder=post.folder(folder),
-                tokens_per_s={backend.name: 50.0},
+                tokens_per_s={one.name: 50.0 for one in stock.backends},
+                sealing=sealing,
             ) as agent,
             aiohttp.ClientSession() as session,
         ):

@@ -2,6 +2,7 @@
 
 The back end never gives the same bytes twice, so a second computation that got out would be a
 second digest. Each point costs one process, which also answers what the one before it died of.
+The agent has two models that make room for each other, and one log for both.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from inferd.protocol.worker_api import (
     encode,
     signed_item,
 )
-from tests.workers.service.doomed_agent import Order, processes, run
+from tests.workers.service.doomed_agent import MODELS, Order, processes, run
 from tests.workers.service.support import RESULTS_DOMAIN, WORKER, Operator, a_request, read
 from tests.workers.support import until
 
@@ -48,6 +49,11 @@ _MUST_PASS = (
     "before log.acknowledge#1",
     "after log.acknowledge#1",
 )
+
+
+def a_job(number: int) -> JobRequest:
+    """Of one model and the other by turns."""
+    return a_request(number, model=MODELS[number % 2])
 
 
 @contextlib.asynccontextmanager
@@ -87,14 +93,14 @@ async def ask_as_victim(operator: Operator, job: JobRequest) -> dict[JobId, JobD
 @pytest.mark.timeout(900)
 async def test_one_digest_whatever_kills_it(tmp_path: Path) -> None:
     async with process(tmp_path, 1, None) as operator:
-        held = await ask_as_victim(operator, a_request(1))
+        held = await ask_as_victim(operator, a_job(1))
     points = json.loads((tmp_path / "points.json").read_text())
     assert set(_MUST_PASS) <= set(points), points
 
     for number, point in enumerate(points, 2):
         async with process(tmp_path, number, point) as operator:
             await _stands_by(operator, number - 1, held)
-            held |= await ask_as_victim(operator, a_request(number))
+            held |= await ask_as_victim(operator, a_job(number))
     async with process(tmp_path, 0, None) as operator:
         await _stands_by(operator, len(points) + 1, held)
         items = [signed_item(done, job, WORKER, RESULTS_DOMAIN)[0] for job, done in held.items()]
@@ -110,7 +116,7 @@ async def test_one_digest_whatever_kills_it(tmp_path: Path) -> None:
 
 async def _stands_by(operator: Operator, number: int, held: dict[JobId, JobDone]) -> None:
     """The new process says what the dead one said, or has said nothing."""
-    job = a_request(number)
+    job = a_job(number)
     before = held.get(job.id)
     answer = await operator.ask(job)
     if isinstance(answer, JobDone):

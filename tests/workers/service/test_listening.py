@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from inferd.workers.service.agent import BadCertificate, NoOperators
+from inferd.workers.service.agent import NoOperators
+from inferd.workers.service.listening import BadCertificate
 from tests.settlement.certificates import make_certificates
 from tests.workers.service.support import an_agent
 from tests.workers.support import Scripted

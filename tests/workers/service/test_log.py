@@ -85,6 +85,19 @@ async def test_the_first_digest_stays(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_an_answer_to_another_content_is_not_given_out_for_this_one(tmp_path: Path) -> None:
+    """As where a job is cancelled while its answer is being written, and another model asked."""
+    log = opened(tmp_path)
+    assert await log.record(signed(b"of one model")) == a_result(b"of one model")
+    spoken = Spoken(digest_of(b"of one model"), a_result(b"of one model").signature)
+    for output in (b"of one model", b"of another"):
+        other = Signed(a_result(output), Hash32(b"\x06" * 32), (OTHER,))
+        assert await log.record(other) == spoken
+    assert await log.answer_to(OTHER, a_key()) is None
+    assert await log.answer_to(ONE, a_key()) == a_result(b"of one model")
+    await log.close()
+
+
 async def test_what_is_written_together_is_judged_one_by_one(tmp_path: Path) -> None:
     log = opened(tmp_path)
     texts = [b"%d" % (number % 7) for number in range(60)]

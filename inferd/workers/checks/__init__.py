@@ -1,0 +1,1 @@
+"""Checks on results before they are accepted: what is compared, by whom, and what comes of it."""

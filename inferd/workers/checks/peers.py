@@ -1,0 +1,51 @@
+"""Who of the pool may check whom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from indexer.database import Connection
+from indexer.types import Address
+from inferd.protocol.request import ModelId
+from inferd.workers.pool import Elsewhere, WorkerPool
+from scheduler import model as scheduling
+
+
+def trusts(pool: WorkerPool, address: Address) -> bool:
+    """Whether a worker is this operator's own: in this process, or paid to its accounts."""
+    if address in pool and not isinstance(pool.worker(address), Elsewhere):
+        return True
+    view = pool.seen.get(address)
+    return view is not None and view.owned
+
+
+def on_probation(pool: WorkerPool, address: Address, model: ModelId, *, proved: float) -> bool:
+    """Whether a worker that is not this operator's has not yet shown that it succeeds so surely."""
+    if trusts(pool, address):
+        return False
+    view = pool.seen.get(address)
+    offer = None if view is None else view.service.get(scheduling.ModelId(model))
+    return offer is None or offer.success_lower < proved
+
+
+def free_for(pool: WorkerPool, model: ModelId, memory_mb: int = 0) -> list[Address]:
+    """Who could compute a request of this model now; the operator's own first, then who succeeds
+    most surely."""
+    wanted = scheduling.ModelId(model)
+    found = [
+        (not trusts(pool, address), -view.service[wanted].success_lower, address)
+        for address, view in pool.seen.items()
+        if wanted in view.service and view.memory_mb >= memory_mb and pool.is_free(address)
+    ]
+    return [address for _, _, address in sorted(found)]
+
+
+async def owners_of(
+    connection: Connection, workers: Collection[Address]
+) -> Mapping[Address, Address]:
+    """By the registry; who is not in it is its own."""
+    rows = await connection.fetch(
+        "SELECT signer, owner FROM chain.worker WHERE signer = ANY($1::bytea[])", list(workers)
+    )
+    owners = {Address(row["signer"]): Address(row["owner"]) for row in rows}
+    return {worker: owners.get(worker, worker) for worker in workers}

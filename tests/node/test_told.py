@@ -1,0 +1,141 @@
+"""What the processes of a split node tell each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indexer.database import Pool
+from indexer.types import Address
+from inferd.node.api_models import PosterView, SettlementView
+from inferd.node.leader import become_leader
+from inferd.node.told import (
+    LIVES_S,
+    Market,
+    Others,
+    Said,
+    forget_processes,
+    load_processes,
+    said_of,
+    said_presence,
+    tell,
+    together,
+)
+from inferd.protocol.request import ModelId
+from inferd.workers.standings import Offered, Presence
+from scheduler.model import GasModel
+
+MODEL = ModelId(b"\1" * 32)
+GAS = GasModel(45_000, 14_000, 5_500, 100, 200)
+
+
+def presence(worker: int, *, available: bool = True) -> Presence:
+    offered = {MODEL: Offered("model", 120.0, loaded=True, load_ms=3.5)}
+    return Presence(Address(bytes([worker]) * 20), 4, 3, 1, 2_000, available, offered)
+
+
+async def said(pool: Pool, process: str, roles: list[str], what: Said) -> None:
+    async with pool.acquire() as connection:
+        await tell(connection, process, f"host:{process}", roles, what)
+
+
+async def test_what_is_told_is_what_the_others_go_by(pool: Pool) -> None:
+    rung = []
+    names: dict[bytes, str] = {}
+    others = Others(pool, names, on_change=lambda: rung.append(1))
+    await others.look()
+    assert (others.caught_up, others.knows_prices, others.has_offers) == (False, False, False)
+    assert others.missing == ["dispatch", "index", "schedule", "settle"]
+    own = Address(b"\7" * 20)
+    await said(pool, "i", ["index", "schedule"], Said(caught_up=True))
+    market = Market(GAS, 10**18, 40)
+    await said(pool, "s", ["settle"], Said(market=said_of(market), own_accounts=[own.hex()]))
+    for name, found in (("d", presence(2)), ("e", presence(2, available=False))):
+        await said(pool, name, ["dispatch"], Said(presences=[said_presence(found)]))
+    await others.look()
+    assert others.missing == []
+    assert others.caught_up
+    assert others.knows_prices
+    assert others.has_offers
+    assert (others.market, others.own_accounts) == (market, {own})
+    (merged,) = others.presences
+    assert (merged.available, merged.most_at_once, merged.in_flight) == (True, 3, 2)
+    assert merged.models == presence(2).models
+    assert names == {MODEL: "model"}
+    assert rung == [1]
+    await others.look()
+    assert rung == [1], "nothing is new"
+
+    # Who has told nothing for long does not count; of prices the last that were seen are kept.
+    for process in ("s", "d", "e"):
+        await pool.execute(
+            "UPDATE node.process SET at = now() - $1 * interval '1 second' WHERE id = $2",
+            LIVES_S + 1,
+            process,
+        )
+    await others.look()
+    assert others.missing == ["dispatch", "settle"]
+    assert (others.knows_prices, others.has_offers, others.presences) == (False, False, ())
+    assert others.market == market
+    async with pool.acquire() as connection:
+        await forget_processes(connection, ["i"])
+        assert await load_processes(connection) == []
+
+
+async def test_results_wait_for_room_as_far_as_they_do_for_everybody(pool: Pool) -> None:
+    for process, unposted in (("one", 40), ("other", 0)):
+        what = Said(market=said_of(Market(GAS, 1, unposted)), own_accounts=[process.encode().hex()])
+        await said(pool, process, ["settle"], what)
+    others = Others(pool, {})
+    await others.look()
+    assert others.market == Market(GAS, 1, 0)
+    assert others.own_accounts == {b"one", b"other"}
+
+
+async def test_a_process_of_another_release_is_understood_or_left_out(pool: Pool) -> None:
+    await said(pool, "newer", ["index"], Said(caught_up=True))
+    await said(pool, "odd", ["settle"], Said())
+    await pool.execute(
+        "UPDATE node.process SET told = told || $1 WHERE id = 'newer'", {"more": "of it"}
+    )
+    await pool.execute("UPDATE node.process SET told = $1 WHERE id = 'odd'", {"caught_up": "x"})
+    async with pool.acquire() as connection:
+        (found,) = await load_processes(connection)
+    assert (found.id, found.said.caught_up) == ("newer", True)
+
+
+async def test_beside_a_whole_daemon_no_role_is_missing(pool: Pool, database: str) -> None:
+    leadership = await become_leader(database, "whole")
+    others = Others(pool, {})
+    await others.look()
+    assert others.missing == []
+    await leadership.release()
+
+
+def test_settlement_of_several_is_paused_where_all_are() -> None:
+    def view(address: str, **changes: Any) -> SettlementView:
+        poster = PosterView(
+            address=address,
+            former=False,
+            balance_wei="1",
+            funds=None,
+            in_flight=1,
+            confirmed=2,
+            paused_reason=None,
+            error=None,
+        )
+        fields: dict[str, Any] = {
+            "posters": [poster],
+            "in_flight": 1,
+            "ready": 5,
+            "paused_reason": None,
+            "confirmed": 2,
+            "callbacks_owed": 0,
+            "delivering": "",
+        }
+        return SettlementView(**fields | changes)
+
+    one, other = view("0xb", paused_reason="signer_unavailable"), view("0xa")
+    both = together([one, other])
+    assert [poster.address for poster in both.posters] == ["0xa", "0xb"]
+    assert (both.in_flight, both.confirmed, both.ready, both.paused_reason) == (2, 4, 5, None)
+    assert together([one]) == one

@@ -1,0 +1,189 @@
+"""Requests under a dispute window: posted, held back, released once; to the wei."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferd.chain.disputes import release
+from inferd.protocol import calls
+from inferd.protocol.hold import Hold
+from inferd.settlement.releases import RELEASE_MODEL, Due, ReleaseTerms, worth_releasing
+from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.terms import RELEASE_GAS, held_model
+from tests.settlement.held import (
+    WINDOW_S,
+    as_arbiter,
+    hold_states,
+    lie,
+    owner_of_workers,
+    pass_time,
+    set_terms,
+)
+from tests.settlement.world import ETHER, GWEI, POSTER_BPS, World
+
+FEE = ETHER // 100
+
+
+async def test_results_under_a_window__posted_apart_from_others__held(world: World) -> None:
+    plain = await world.submit(2)
+    await set_terms(world)
+    held = await world.submit(40)
+    await world.compute([*plain, *held])
+    settlement = world.settlement()
+    await world.tick(settlement, 4)
+
+    assert set((await world.statuses()).values()) == {"fulfilled"}
+    assert await world.posted() == 2
+    assert await hold_states(world) == dict.fromkeys(held, "held")
+    assert await world.credit(world.poster.address) == 2 * FEE // 5
+    gas = await world.pool.fetchval("SELECT max(gas_used) FROM node.tx_attempt")
+    model = SettlementSettings(poster_bps=POSTER_BPS).gas_prior
+    assert abs(gas - held_model(model).of(1, 40)) < gas // 20
+    observed = await world.pool.fetch("SELECT items FROM node.gas_observation")
+    assert [row["items"] for row in observed] == [2]
+
+
+async def test_what_is_due__released_once__to_the_wei(world: World) -> None:
+    await set_terms(world)
+    ids = await world.submit(3)
+    await world.compute(ids)
+    settlement = world.settlement(own_accounts=frozenset({owner_of_workers(world)}))
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "held")
+    before = await world.credit(owner_of_workers(world))
+
+    await pass_time(world, WINDOW_S + 1)
+    await world.tick(settlement, 5)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    assert await world.credit(world.poster.address) == 3 * FEE // 5
+    assert await world.credit(owner_of_workers(world)) - before == 3 * FEE * 4 // 5
+    post, release = await world.intents()
+    assert (post["kind"], release["kind"], release["outcome"]) == ("post", "release", "done")
+    assert await world.items() == {one: ["settled", "released"] for one in ids}
+    await world.tick(settlement, 3)
+    assert await world.posted() == 2
+
+
+async def held_and_due(world: World, count: int = 2) -> list[int]:
+    await set_terms(world)
+    ids = await world.submit(count)
+    await world.compute(ids)
+    await world.tick(world.settlement(), 4)
+    await pass_time(world, WINDOW_S + 1)
+    return ids
+
+
+async def test_released_by_another__nothing_is_sent(world: World) -> None:
+    ids = await held_and_due(world)
+    await as_arbiter(world, release, ids)
+    await world.tick(world.settlement(), 3)
+    assert await world.posted() == 1
+    assert await world.credit(world.poster.address) == 2 * FEE // 5
+
+
+async def test_somebody_is_first_in_the_pool__nothing_is_sent(world: World) -> None:
+    """Seen in the pool, though no block has it yet."""
+    ids = await held_and_due(world)
+    holds = [Hold.from_row(row) for row in await world.pool.fetch("SELECT * FROM chain.hold")]
+    place = {"from": "0x" + world.requester.address.hex(), "gas": hex(1_000_000)}
+    place |= {
+        "to": "0x" + world.contracts.disputes.hex(),
+        "data": "0x" + calls.release(holds).hex(),
+        "maxPriorityFeePerGas": hex(50 * GWEI),
+        "maxFeePerGas": hex(100 * GWEI),
+    }
+    await world.rpc.request("eth_sendTransaction", [place])
+    settlement = world.settlement()
+    await settlement.step(await world.index())
+    assert [intent["kind"] for intent in await world.intents()] == ["post"]
+    await world.tick(settlement, 2)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    assert await world.posted() == 1
+
+
+async def test_not_worth_the_gas__waits_and_says_so(world: World) -> None:
+    await held_and_due(world)
+    settlement = world.settlement()
+    price = FEE // 5 // RELEASE_GAS  # as much as a share of a fee pays for
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(2 * price)])
+    await settlement.step(await world.mine())
+    assert len(await world.intents()) == 1
+    assert "2 payments that can be released" in settlement.status.releasing
+    await world.rpc.request("anvil_setNextBlockBaseFeePerGas", [hex(GWEI)])
+    await world.tick(settlement, 4)
+    assert set((await hold_states(world)).values()) == {"released"}
+
+
+async def test_a_reorganisation_takes_the_release__it_comes_again_once(world: World) -> None:
+    ids = await held_and_due(world)
+    settlement = world.settlement()
+    await world.tick(settlement, 4)
+    assert set((await hold_states(world)).values()) == {"released"}
+    await settlement.step(await world.reorg(3))
+    assert set((await hold_states(world)).values()) == {"held"}
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    assert await world.posted() == 2
+    assert await world.credit(world.poster.address) == 2 * FEE // 5
+
+
+async def test_a_reorganisation_takes_what_was_held__the_post_comes_again(world: World) -> None:
+    await set_terms(world)
+    ids = await world.submit(2)
+    await world.compute(ids)
+    settlement = world.settlement()
+    await world.tick(settlement, 3)
+    assert await hold_states(world) == dict.fromkeys(ids, "held")
+    await settlement.step(await world.reorg(2))
+    assert await hold_states(world) == {}
+    await world.tick(settlement, 4)
+    assert await hold_states(world) == dict.fromkeys(ids, "held")
+    assert await world.fulfilled_events() == dict.fromkeys(ids, 1)
+
+
+async def test_a_dispute_that_was_given_up__keeps_no_callback_back(world: World) -> None:
+    diary = await world.new_diary()
+    request_id = await world.ask_by(diary)
+    await world.compute([request_id])
+    await world.tick(world.settlement(), 2)
+    intent = await world.pool.fetchval(
+        "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
+        " inputs, closed_at) VALUES ('dispute', '', 'final', '', '', '', 1, '', '{}', now())"
+        " RETURNING id"
+    )
+    await world.pool.execute(
+        "INSERT INTO node.tx_item SELECT $1, id, commitment, NULL, false, 'abandoned'"
+        " FROM chain.request",
+        intent,
+    )
+    await world.tick(world.settlement(), 5)
+    assert await world.answer_of(diary, request_id) == f"answer {request_id}".encode()
+
+
+@given(
+    earned=st.lists(st.integers(0, 10**15), max_size=8),
+    price=st.integers(1, 10**10),
+    limit=st.integers(1, 6),
+    late_s=st.integers(0, 4_000),
+)
+def test_no_release_costs_more_than_it_earns(
+    earned: list[int], price: int, limit: int, late_s: int
+) -> None:
+    terms = ReleaseTerms(price, 1_000 + late_s, 8_000_000)
+    due = [Due(lie(0, 1).held, wei) for wei in earned]
+    chosen = worth_releasing(due, terms, limit)
+    assert len(chosen) <= limit
+    gas = RELEASE_MODEL.of(1, len(chosen))
+    whole_wei = sum(one.earned_wei for one in chosen)
+    assert not chosen or whole_wei > terms.cost_wei(gas, len(chosen))
+    assert all(one.earned_wei > terms.cost_wei(RELEASE_GAS, 1) for one in chosen)
+    left = [one for one in due if one not in chosen]
+    if chosen and left and len(chosen) < limit:
+        # None is left that would have paid for itself, but for lack of room.
+        assert min(o.earned_wei for o in chosen) >= max(o.earned_wei for o in left)
+    if not chosen and late_s >= 3_600:
+        best = sorted(earned, reverse=True)[:limit]
+        best = [wei for wei in best if wei > terms.cost_wei(RELEASE_GAS, 1)]
+        cost_wei = terms.cost_wei(RELEASE_MODEL.of(1, len(best)), len(best))
+        assert sum(best) <= cost_wei

@@ -124,6 +124,9 @@ def request_body(request_id: int = 7, state: str = "settled", **changes: Any) ->
         "agreeing": 0,
         "callback": None,
         "callback_failure": None,
+        "payment": None,
+        "disagreement": None,
+        "check": None,
     }
     if state == "settled":
         body |= {"worker": ADDRESS, "batch_size": 4, "tx_hash": TX, "settled_block": 15}
@@ -235,6 +238,10 @@ def status_body(**changes: Any) -> dict[str, Any]:
             "confirmed": 2,
             "callbacks_owed": 3,
             "delivering": "",
+            "disputes_open": 0,
+            "bonds_staked_wei": "0",
+            "disputing": "",
+            "releasing": "",
         },
         "processes": [
             {

@@ -103,6 +103,8 @@ def _worker_view(anvil: Anvil, *keys: dict[str, object]) -> dict[str, object]:
             )
         ),
         failures=[],
+        checks=[],
+        disagreements=[],
     )
     return view.model_dump(mode="json") | {"encryption_keys": list(keys)}
 

@@ -102,6 +102,7 @@ class Line:
 async def a_line(
     database: Pool, agent_url: str, folder: Path, budget: RetryBudget
 ) -> AsyncIterator[Line]:
+    await asyncio.sleep(0)  # The agent's own tasks have begun after that.
     before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(between(agent_url))

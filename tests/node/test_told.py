@@ -131,6 +131,10 @@ def test_settlement_of_several_is_paused_where_all_are() -> None:
             "confirmed": 2,
             "callbacks_owed": 0,
             "delivering": "",
+            "disputes_open": 0,
+            "bonds_staked_wei": "0",
+            "disputing": "",
+            "releasing": "",
         }
         return SettlementView(**fields | changes)
 

@@ -28,10 +28,10 @@ from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.app import Api
 from inferd.workers.service.jobs import Jobs
 from tests.workers.service.support import CONTRACTS, WORKER_KEY, settings
-from tests.workers.support import Scripted
+from tests.workers.support import MODEL, Scripted
 
 _LOG_METHODS = ("recorded", "record", "content_of", "answer_to", "add_asker", "acknowledge")
-MODELS = ("one", "other")
+MODELS = (MODEL, "another")
 """There is room for one of them."""
 _STATEMENTS = ("BEGIN", "INSERT", "COMMIT", "DELETE")
 

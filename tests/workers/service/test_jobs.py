@@ -173,7 +173,7 @@ async def test_a_cancelled_job_ends_and_frees_its_slot(tmp_path: Path) -> None:
         await until(lambda: agent.jobs.running)
         assert await operator.drop(job.id) == 200
         assert code_of(await asked) == "unknown_job"
-        await until(lambda: held.ended == 1)
+        await until(lambda: held.ended == 1 and not agent.jobs.running + agent.jobs.queued)
         held.go.set()
         assert isinstance(await operator.ask(a_request(2)), JobDone)
         assert isinstance(await operator.ask(job), JobDone), "and it can be asked anew"

@@ -219,6 +219,12 @@ async def suspensions(connection: Connection) -> dict[Address, Suspension]:
     return {Address(row["worker"]): Suspension(**row) for row in rows}
 
 
+async def distrusted(connection: Connection) -> set[Address]:
+    """Whose answers count for nothing, until the operator gives them work again."""
+    rows = await connection.fetch("SELECT worker FROM node.worker_suspension WHERE distrusted")
+    return {Address(row["worker"]) for row in rows}
+
+
 async def _note_failures(
     connection: Connection, failed: Sequence[tuple[Ending, Address, Failure]]
 ) -> set[tuple[int, Address]]:

@@ -85,5 +85,9 @@ async def _disagreements(connection: Connection, worker: Address) -> int:
 
 
 async def _suspend(connection: Connection, worker: Address, reason: str) -> None:
+    """Nothing changes for a worker that is distrusted already: each change has all rounds and
+    posts look at everything anew."""
+    if worker in await reputation.distrusted(connection):
+        return
     await reputation.suspend(connection, worker, reason, SUSPENDED_BY, distrusted=True)
     log.error("worker_suspended", worker="0x" + worker.hex(), reason=reason)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from indexer.database import Connection, Fence, Pool
@@ -46,11 +47,13 @@ class Desk:
     files: OutputFiles | None
     on_change: Callable[[], None]
     """Called when a result may be posted, or a request be computed anew."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Two checks of the same workers would wait for each other's rows."""
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
-        """A transaction of the leader's."""
-        async with self.database.acquire() as connection, connection.transaction():
+        """A transaction of the leader's, one at a time."""
+        async with self._turn, self.database.acquire() as connection, connection.transaction():
             if self.fence is not None:
                 await self.fence(connection)
             yield connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from indexer.database import Connection, is_unstorable
 from indexer.types import Address
 from inferd.protocol.request import Commitment, ModelId
-from inferd.workers import results
+from inferd.workers import reputation, results
 from inferd.workers.checks import evidence
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.desk import LEAST_WAIT_S, LONGEST_WAIT_S, Desk
@@ -66,30 +66,43 @@ class SpotChecks:
         """Who was asked in a check that is under way, and gave no answer."""
         self._rests: dict[RequestKey, float] = {}
         """Until when, in seconds of `time.monotonic`."""
+        self.asking: set[RequestKey] = set()
+        """Whose checks some worker computes now."""
 
     async def due(self, connection: Connection) -> list[RequestKey]:
         """The checks that are to be gone on with now, those that hold results back first."""
         rows = await connection.fetch(
-            "SELECT request_id, commitment FROM node.spot_check"
+            "SELECT request_id, commitment, model_id FROM node.spot_check"
             " ORDER BY held_until > clock_timestamp() DESC NULLS LAST, random() LIMIT $1",
             _MOST_LOOKED_AT,
         )
+        models = {row["model_id"] for row in rows}
+        served = {model for model in models if free_for(self._desk.pool, ModelId(model))}
         keys = [RequestKey(row["request_id"], row["commitment"]) for row in rows]
         self._failed = {key: self._failed[key] for key in keys if key in self._failed}
         self._rests = {key: self._rests[key] for key in keys if key in self._rests}
         now_s = time.monotonic()
-        return [key for key in keys if self._rests.get(key, 0.0) <= now_s]
+        # Without a free worker a look would only make it rest, and be too late for the next one.
+        return [
+            key
+            for key, row in zip(keys, rows, strict=True)
+            if row["model_id"] in served and self._rests.get(key, 0.0) <= now_s
+        ]
 
     async def end_overdue(self) -> None:
-        """Those whose request cannot be posted any more."""
+        """Those whose request cannot be posted any more, and those of results that are not posted
+        anyway: what others answer to these must not wait for it."""
         async with self._desk.writing() as connection:
             rows = await connection.fetch(
-                "DELETE FROM node.spot_check WHERE until_at <= clock_timestamp()"
+                "DELETE FROM node.spot_check k WHERE until_at <= clock_timestamp() OR EXISTS"
+                " (SELECT FROM node.worker_suspension s WHERE s.worker = k.worker AND s.distrusted)"
                 " RETURNING worker, model_id, undecided"
             )
-            for row in rows:
+            for row in sorted(rows, key=lambda row: (row["worker"], row["model_id"])):
                 if not row["undecided"]:
                     await self._not_done(connection, row["worker"], row["model_id"])
+        if rows:
+            self._desk.on_change()
 
     async def check(self, key: RequestKey) -> None:
         """Until it is decided, or nobody else is free now."""
@@ -99,20 +112,28 @@ class SpotChecks:
                 check = await self._load(connection, key)
                 given = await results.of_request(connection, key, self._desk.files)
                 owners = await owners_of(connection, {*pool.seen, *(r.worker for r in given)})
+                distrusted = await reputation.distrusted(connection)
             if check is None or all(result.worker != check.worker for result in given):
                 await self._give_up(key)
                 return
-            found = await self._verdict(check, given, owners)
-            if found.decided or (len(given) > 1 and not check.undecided):
+            found = await self._verdict(check, given, owners, distrusted)
+            contradicted = sum(result.worker not in distrusted for result in given) > 1
+            if found.decided or (contradicted and not check.undecided):
                 await self._conclude(check, given, found)
+            elif check.undecided and not contradicted:
+                await self._close_again(key)
             if found.decided:
                 return
             peer = self._peer(check, {owners[result.worker] for result in given}, owners)
             if peer is None or len(given) >= MOST_ANSWERS:
                 self._rests[key] = time.monotonic() + (_REST_S if check.held else _LONG_REST_S)
                 return
-            if not await self._ask(peer, check, given, owners):
-                return
+            self.asking.add(key)
+            try:
+                if not await self._ask(peer, check, given, owners, distrusted):
+                    return
+            finally:
+                self.asking.discard(key)
 
     def _peer(
         self, check: _Check, spoken: set[Address], owners: Mapping[Address, Address]
@@ -129,13 +150,14 @@ class SpotChecks:
         check: _Check,
         given: Sequence[SignedResult],
         owners: Mapping[Address, Address],
+        distrusted: Collection[Address],
     ) -> bool:
         """One more worker; writes what it said with what follows from it. Whether to go on."""
         limit_s = min(LONGEST_WAIT_S, max(LEAST_WAIT_S, check.left_s / 2))
         try:
             async with self._desk.ask(peer, check.job, limit_s) as outcome:
                 if isinstance(outcome, SignedResult):
-                    found = await self._verdict(check, [*given, outcome], owners)
+                    found = await self._verdict(check, [*given, outcome], owners, distrusted)
                     await self._conclude(check, [*given, outcome], found, new=outcome)
                     return not found.decided
                 if outcome.kind is not FailureKind.BUSY:
@@ -153,7 +175,11 @@ class SpotChecks:
         return True
 
     async def _verdict(
-        self, check: _Check, given: Sequence[SignedResult], owners: Mapping[Address, Address]
+        self,
+        check: _Check,
+        given: Sequence[SignedResult],
+        owners: Mapping[Address, Address],
+        distrusted: Collection[Address],
     ) -> Verdict:
         answers = [
             Answer(
@@ -161,6 +187,7 @@ class SpotChecks:
                 owners.get(result.worker, result.worker),
                 trusts(self._desk.pool, result.worker),
                 result.output,
+                counts=result.worker not in distrusted,
             )
             for result in given
         ]
@@ -215,14 +242,17 @@ class SpotChecks:
             "the operator's own worker says otherwise" if ours else "most workers say otherwise"
         )
         await evidence.acquit(connection, Kind.SPOT, key, found.right)
-        for result in given:
-            if trusts(desk.pool, result.worker):
-                continue
-            wrong = result.worker in found.wrong
-            outcome = Outcome.FAILED if wrong else Outcome.PASSED
-            await desk.count(connection, result.worker, model, Kind.SPOT, outcome)
-            if wrong:
+        # In the order in which whoever stores results holds their rows, too.
+        strangers = sorted(
+            (result for result in given if not trusts(desk.pool, result.worker)),
+            key=lambda result: result.worker,
+        )
+        for result in strangers:
+            if result.worker in found.wrong:
                 await self._accuse(connection, check, result, right, reason, decided=True)
+        for result in strangers:
+            outcome = Outcome.FAILED if result.worker in found.wrong else Outcome.PASSED
+            await desk.count(connection, result.worker, model, Kind.SPOT, outcome)
         await connection.execute(
             "DELETE FROM node.spot_check WHERE request_id = $1 AND commitment = $2",
             key.id,
@@ -245,6 +275,17 @@ class SpotChecks:
         )
         if not again:
             await desk.count(connection, check.worker, model, Kind.SPOT, Outcome.UNDECIDED)
+
+    async def _close_again(self, key: RequestKey) -> None:
+        """Who contradicted it was found wrong elsewhere."""
+        async with self._desk.writing() as connection:
+            await connection.execute(
+                "UPDATE node.spot_check SET undecided = false"
+                " WHERE request_id = $1 AND commitment = $2",
+                key.id,
+                key.commitment,
+            )
+        self._desk.on_change()
 
     async def _accuse(
         self,

@@ -22,6 +22,8 @@ class Answer:
     trusted: bool
     """Whether it is the operator's own: it is right."""
     output: bytes = field(repr=False)
+    counts: bool = True
+    """False of a worker that was found wrong elsewhere: it has no vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +47,18 @@ def verdict(answers: Sequence[Answer], comparator: Comparator) -> Verdict:
         if not all(comparator.same(trusted[0].output, one.output) for one in trusted):
             return Verdict()
         return _by(trusted[0], answers, comparator)
+    voting = [one for one in answers if one.counts]
     same = {
         (one.worker, other.worker): comparator.same(one.output, other.output)
-        for one in answers
-        for other in answers
+        for one in voting
+        for other in voting
     }
     votes = {
-        one.worker: len({each.owner for each in answers if same[one.worker, each.worker]})
-        for one in answers
+        one.worker: len({each.owner for each in voting if same[one.worker, each.worker]})
+        for one in voting
     }
-    for one in answers:
-        against = [votes[each.worker] for each in answers if not same[one.worker, each.worker]]
+    for one in voting:
+        against = [votes[each.worker] for each in voting if not same[one.worker, each.worker]]
         if votes[one.worker] >= 2 and votes[one.worker] > max(against, default=0):
             return _by(one, answers, comparator)
     return Verdict()

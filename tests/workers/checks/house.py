@@ -58,7 +58,7 @@ class House:
         self.inspection = Inspection(
             self.pool,
             rules,
-            proved=lambda: 0.0,
+            proved=lambda: self.proved,
             on_outcome=lambda kind, outcome: self.outcomes.append((kind, outcome)),
         )
         self.dispatcher = Dispatcher(
@@ -78,9 +78,11 @@ class House:
     def _changed(self) -> None:
         self.changes += 1
 
-    async def hire(self, number: int, *, owner: int | None = None) -> ScriptedWorker:
+    async def hire(
+        self, number: int, *, owner: int | None = None, slots: int = 4
+    ) -> ScriptedWorker:
         """A stranger's, whose owner is its own unless it is said."""
-        scripted = ScriptedWorker(PrivateKey(bytes([number]) * 32))
+        scripted = ScriptedWorker(PrivateKey(bytes([number]) * 32), slots=slots)
         await self.stack.enter_async_context(listening(scripted))
         await self.register(scripted.address, Address(bytes([owner or 100 + number]) * 20))
         await self.meet(scripted)
@@ -149,6 +151,12 @@ class House:
             while self.checker.busy:
                 await asyncio.sleep(0.01)
                 await self.checker.look()
+
+    async def begun(self) -> None:
+        """Until those checks are over that have begun: what is due meanwhile waits for a look."""
+        async with asyncio.timeout(60):
+            while not all(task.done() for task in self.checker._tasks.values()):
+                await asyncio.sleep(0.01)
 
     async def postable(self) -> list[tuple[int, Address]]:
         """What settlement may post, and by whom."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
+import structlog
 from aiohttp import web
 
 from indexer.database import Pool
@@ -15,8 +18,10 @@ from inferd.protocol.typed_data import group_digest, recover
 from inferd.workers import reputation
 from inferd.workers.checks.comparators import Text
 from inferd.workers.checks.counts import Outcome
+from inferd.workers.checks.desk import Desk
 from inferd.workers.checks.evidence import Dispute, Kind, Recorded
 from inferd.workers.checks.rules import CheckRules, ModelRule
+from inferd.workers.checks.suspension import accuse
 from inferd.workers.job import Completion, Job
 from tests.workers.checks.house import ALWAYS, House, living_in, says
 from tests.workers.remote.scripted import RESULTS_DOMAIN, ScriptedWorker, listening
@@ -280,6 +285,76 @@ async def test_two_answers_of_one_worker_to_one_request_are_proof(pool: Pool) ->
             assert recover(digest, side.signature) == worker.address
         assert await house.suspended() == {worker.address}
         assert await house.postable() == []
+
+
+async def test_two_checks_of_the_same_workers_do_not_wait_for_each_other(pool: Pool) -> None:
+    async with living_in(pool) as house:
+        first, second = await house.hire(1), await house.hire(2)
+        desk_count = Desk.count
+
+        async def count(self: Desk, *counted: Any) -> None:
+            await desk_count(self, *counted)
+            await asyncio.sleep(0.1)  # in which the other check counts its first worker
+
+        await house.serve(a_job(1), first)
+        await house.serve(a_job(2), second)
+        with patch.object(Desk, "count", count):
+            await house.check()
+        assert await house.counted(first) == await house.counted(second) == (2, 0, 0, 0)
+
+
+async def test_a_suspension_is_told_once_and_touches_the_rounds_once(pool: Pool) -> None:
+    async with living_in(pool, own=Scripted()) as house:
+        liar = await house.hire(1)
+        liar.mangle = says(liar.key, b"a lie")
+        for number in (1, 2):
+            await house.serve(a_job(number), liar)
+        async with pool.acquire() as connection:
+            await reputation.suspend(connection, liar.address, "as I say", "the operator")
+        with structlog.testing.capture_logs() as logs:
+            await house.check()
+            await pool.execute("DELETE FROM node.touched")
+            async with pool.acquire() as connection:
+                for record in await house.records(liar.address):
+                    lie = replace(record.disagreement, kind=Kind.CANARY)
+                    await accuse(connection, lie, ALWAYS.suspension)
+        assert [one["event"] for one in logs].count("worker_suspended") == 1
+        assert await house.lies(liar) >= 2
+        assert (None,) not in [
+            tuple(row) for row in await pool.fetch("SELECT request_id FROM node.touched")
+        ]
+
+
+async def test_what_a_liar_says_holds_back_nothing_once_it_is_known(pool: Pool) -> None:
+    async with living_in(pool) as house:
+        honest, liar = await house.hire(1), await house.hire(2)
+        liar.mangle = says(liar.key, b"slander")
+        await house.serve(a_job(1), honest)
+        await house.check()
+        assert await house.postable() == [], "contradicted"
+        async with pool.acquire() as connection:
+            await reputation.suspend(connection, liar.address, "found", "inferd", distrusted=True)
+        house.pool.hold(liar.address, "suspended")
+        await house.check(rested=True)
+        assert await house.postable() == [], "its check goes on, but without the liar's word"
+        assert "contradict each other" not in await house.why(1)
+        await pool.execute("UPDATE node.spot_check SET held_until = now() - interval '1 s'")
+        assert await house.postable() == [(1, honest.address)]
+
+
+async def test_the_check_of_a_liars_result_does_not_hold_back_another(pool: Pool) -> None:
+    async with living_in(pool) as house:
+        liar = await house.hire(1)
+        job = a_job(1)
+        await house.serve(job, liar)
+        async with pool.acquire() as connection:
+            await reputation.suspend(connection, liar.address, "found", "inferd", distrusted=True)
+        house.pool.hold(liar.address, "suspended")
+        honest = await house.hire(2)
+        await house.give(job, honest, attempt=2)
+        await house.check()
+        assert await house.postable() == [(1, honest.address)]
+        assert await house.counted(liar) == (0, 0, 0, 1)
 
 
 class Unstorable(Scripted):

@@ -40,7 +40,8 @@ class CheckSettings(Section):
 
     spot_ppm: int = Field(20_000, ge=0, le=_MILLION)
     """How many of their results of deterministic models are computed once more, by a worker of
-    another owner: yours where you have one for the model."""
+    another owner: yours where you have one for the model. The first three of each worker and model
+    are in any case, unless this is 0."""
     probation_spot_ppm: int = Field(200_000, ge=0, le=_MILLION)
     """The same of workers on probation, if it is more."""
     hold: Literal["before", "after"] = "before"

@@ -51,6 +51,7 @@ from inferd.workers import leases
 from inferd.workers.checks.checking import Checker
 from inferd.workers.checks.desk import Desk
 from inferd.workers.checks.inspection import Inspection
+from inferd.workers.checks.room import load_open, with_room
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.remote.roster import Roster
 from inferd.workers.retries import RetryBudget
@@ -308,11 +309,16 @@ class Session:
         self._round_bell.ring()
 
     async def _check(self) -> None:
-        """One of all that dispatch checks answers."""
-        while True:
-            if await self._leadership.claim(CHECKING) is not None:
-                await self.checker.run()
-            await asyncio.sleep(_TAKE_OVER_CHECKS_S)
+        """One of all that dispatch checks answers; the others send the canaries that were drawn by
+        what they themselves have stored."""
+        try:
+            while True:
+                if await self._leadership.claim(CHECKING) is not None:
+                    await self.checker.run()
+                await self.checker.look_beside()
+                await asyncio.sleep(_TAKE_OVER_CHECKS_S)
+        finally:
+            await self.checker.close()
 
     async def _watch_leadership(self) -> None:
         try:
@@ -393,7 +399,12 @@ class Session:
             raise RuntimeError("a round needs prices and the terms of the contracts")
         self.worker_views = await self._views(connection)
         return RoundInputs(
-            workers=self.worker_views,
+            workers=with_room(
+                self.worker_views,
+                await load_open(connection),
+                proved=self.probation_success,
+                under_way=self.checker.under_way,
+            ),
             gas=market.gas,
             rules=Rules(
                 poster_bps=facts.poster_bps,

@@ -21,8 +21,8 @@ from inferd.workers.checks import canaries, counts
 from inferd.workers.checks.canaries import Canary, Question
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.evidence import Disagreement, Kind, Side
-from inferd.workers.checks.peers import on_probation, trusts
-from inferd.workers.checks.rules import KEY_BYTES, CheckRules, Use, chosen
+from inferd.workers.checks.peers import has_peer, is_new, on_probation, trusts
+from inferd.workers.checks.rules import FIRST_CHECKED, KEY_BYTES, CheckRules, Use, chosen
 from inferd.workers.checks.suspension import accuse, suspend_liar
 from inferd.workers.endings import Ending, Failure, Written
 from inferd.workers.job import Job, SignedResult
@@ -178,8 +178,6 @@ class Inspection:
         comparator = self.rules.of(job.model_id).comparator
         right = await asyncio.to_thread(canary.is_answered_by, result.output, comparator)
         outcome = Outcome.PASSED if right else Outcome.FAILED
-        await counts.count(connection, result.worker, job.model_id, Kind.CANARY, outcome)
-        self.on_outcome(Kind.CANARY, outcome)
         if not right:
             found = Disagreement(
                 kind=Kind.CANARY,
@@ -191,6 +189,8 @@ class Inspection:
                 on_chain=on_chain,
             )
             await accuse(connection, found, self.rules.suspension)
+        await counts.count(connection, result.worker, job.model_id, Kind.CANARY, outcome)
+        self.on_outcome(Kind.CANARY, outcome)
         return outcome
 
     async def _look_at_lies(self, connection: Connection, ending: Ending) -> None:
@@ -212,8 +212,15 @@ class Inspection:
             self.due.add((result.worker, job.model_id))
         new = on_probation(self._pool, result.worker, job.model_id, proved=self._proved())
         rate_ppm = self.rules.spot_rate_ppm(job.model_id, on_probation=new)
-        if not job.input.startswith(INPUT_MAGIC) and self._chosen(Use.SPOT, job, rate_ppm):
-            await self._want_check(connection, job, result)
+        if not rate_ppm or job.quorum > 1 or job.input.startswith(INPUT_MAGIC):
+            return
+        if not self._chosen(Use.SPOT, job, rate_ppm):
+            if not has_peer(self._pool, result.worker, job.model_id):
+                return
+            new = is_new(self._pool, result.worker, job.model_id, proved=self._proved())
+            if not await _is_drawn_in_any_case(connection, job, result.worker, new=new):
+                return
+        await self._want_check(connection, job, result)
 
     def _chosen(self, use: Use, job: Job, ppm: int) -> bool:
         return self._key is not None and chosen(self._key, use, job.key, ppm)
@@ -236,6 +243,41 @@ class Inspection:
             None if held_until_s is None else _moment(held_until_s),
             _moment(job.deadline_s),
         )
+
+
+async def _is_drawn_in_any_case(
+    connection: Connection, job: Job, worker: Address, *, new: bool
+) -> bool:
+    """Whether it is one of the worker's first results of this model. Of a new one, those
+    whose check is not over do not count, so that it cannot have more on the way than are checked;
+    and all are drawn as long as one of its answers is contradicted."""
+    ended: int = await connection.fetchval(
+        "SELECT coalesce(sum(passed + failed + undecided + not_done), 0)::bigint"
+        " FROM node.check_count WHERE worker = $1 AND model_id = $2 AND kind = $3",
+        worker,
+        job.model_id,
+        str(Kind.SPOT),
+    )
+    if ended < FIRST_CHECKED:
+        ended += await connection.fetchval(
+            "SELECT count(*) FROM node.spot_check"
+            " WHERE worker = $1 AND model_id = $2 AND NOT undecided"
+            " AND NOT ($3 AND coalesce(held_until > clock_timestamp(), false))",
+            worker,
+            job.model_id,
+            new,
+        )
+    if ended < FIRST_CHECKED or not new:
+        return ended < FIRST_CHECKED
+    contradicted: bool = await connection.fetchval(
+        """
+        SELECT EXISTS (SELECT FROM node.disagreement d
+                       JOIN node.spot_check k USING (request_id, commitment)
+                       WHERE d.accused = $1 AND NOT d.decided AND k.worker = $1 AND k.undecided)
+        """,
+        worker,
+    )
+    return contradicted
 
 
 def _moment(at_s: float) -> datetime:

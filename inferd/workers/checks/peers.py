@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
+from inferd.workers.checks import rules
 from inferd.workers.pool import Elsewhere, WorkerPool
 from scheduler import model as scheduling
 
@@ -17,6 +18,15 @@ def trusts(pool: WorkerPool, address: Address) -> bool:
         return True
     view = pool.seen.get(address)
     return view is not None and view.owned
+
+
+def is_new(pool: WorkerPool, address: Address, model: ModelId, *, proved: float) -> bool:
+    """As `rules.is_new`, of a worker that is not this operator's."""
+    if trusts(pool, address):
+        return False
+    view = pool.seen.get(address)
+    offer = None if view is None else view.service.get(scheduling.ModelId(model))
+    return rules.is_new(offer, proved=proved)
 
 
 def on_probation(pool: WorkerPool, address: Address, model: ModelId, *, proved: float) -> bool:
@@ -38,6 +48,17 @@ def free_for(pool: WorkerPool, model: ModelId, memory_mb: int = 0) -> list[Addre
         if wanted in view.service and view.memory_mb >= memory_mb and pool.is_free(address)
     ]
     return [address for _, _, address in sorted(found)]
+
+
+def has_peer(pool: WorkerPool, address: Address, model: ModelId) -> bool:
+    """Whether there is a worker of another owner that could check it, free or not."""
+    view = pool.seen.get(address)
+    owner = b"" if view is None else view.owner
+    wanted = scheduling.ModelId(model)
+    return any(
+        other.available and other.owner and other.owner != owner and wanted in other.service
+        for other in pool.seen.values()
+    )
 
 
 async def owners_of(

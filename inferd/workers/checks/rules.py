@@ -11,10 +11,17 @@ from enum import StrEnum
 from inferd.protocol.request import ModelId
 from inferd.workers.checks.comparators import Comparator, Exact
 from inferd.workers.checks.suspension import SuspensionRule
-from scheduler.model import RequestKey
+from scheduler.model import RequestKey, ServiceEstimate
 
 ALL_PPM = 1_000_000
 KEY_BYTES = 32
+FIRST_CHECKED = 3
+"""Of a worker's results of a model, all of which are computed once more."""
+MOST_OPEN = 3
+"""Results of a new worker that wait for their checks: with so many it has nothing new."""
+_KNOWN_SAMPLES = 10
+"""Answers of late after which a worker is not new: some more than its first checks are, since lies
+that were not found out are among them."""
 _HELD_SHARE = 0.5
 """Of a request's time left, at most: what is left then is for posting it, or for another worker."""
 
@@ -53,7 +60,8 @@ class CheckRules:
         return self.models.get(model, _UNKNOWN)
 
     def spot_rate_ppm(self, model: ModelId, *, on_probation: bool) -> int:
-        """How many of a worker's results of this model are computed once more."""
+        """How many of a worker's results of this model are computed once more, apart from its
+        first."""
         if not self.of(model).deterministic:
             return 0
         return max(self.spot_ppm, self.probation_spot_ppm) if on_probation else self.spot_ppm
@@ -66,6 +74,12 @@ class CheckRules:
 
 
 _UNKNOWN = ModelRule()
+
+
+def is_new(offer: ServiceEstimate | None, *, proved: float) -> bool:
+    """Whether little is known of a worker with a model, or it is on probation: then no more of its
+    results go unchecked than have to. None is of one that nobody has seen."""
+    return offer is None or offer.samples < _KNOWN_SAMPLES or offer.success_lower < proved
 
 
 def chosen(key: bytes, use: Use, request: RequestKey, ppm: int) -> bool:

@@ -2,7 +2,8 @@
 
 What the chain needs is the same bytes. What says the same in other bytes, by the model's
 comparator, is of no use for the quorum and no wrong answer. Of a model whose honest workers may
-differ nobody is accused: the record stays undecided.
+differ nobody is accused: the record stays undecided. Whose results are never posted, as a check
+found them out, has no voice against others either.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from inferd.workers.results import result_of
 
 _ANSWERS = """
     SELECT n.*, extract(epoch FROM n.computed_at)::float8 AS at_s, o.owner,
-           coalesce(o.enabled AND o.staked, false) AS counts
+           coalesce(o.enabled AND o.staked, false) AND NOT n.found_wrong
+           AND NOT EXISTS (SELECT FROM node.worker_suspension s
+                           WHERE s.worker = n.worker AND s.distrusted) AS counts
     FROM node.result n LEFT JOIN chain.worker o ON o.signer = n.worker
     WHERE n.request_id = $1 AND n.commitment = $2
     ORDER BY n.worker

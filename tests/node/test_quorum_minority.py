@@ -15,6 +15,7 @@ from inferd.workers.checks.evidence import Kind, Recorded
 from inferd.workers.checks.inspection import Inspection
 from inferd.workers.checks.rules import CheckRules, ModelRule
 from inferd.workers.dispatch import Dispatcher
+from inferd.workers.reputation import suspend
 from tests.node.house import House, house, no_fence
 from tests.node.test_quorum_rounds import Crowd, says
 from tests.workers.support import DOMAIN, MODEL
@@ -109,3 +110,26 @@ async def test_other_bytes_may_say_the_same__and_of_some_models_nobody_need_be_w
     assert [one.disagreement.decided for one in await records(crowd)] == recorded
     assert len(await suspended(crowd)) == sum(recorded)
     assert await crowd.pending() == 0, "what the chain needs are the same bytes of three"
+
+
+async def test_liars_that_were_found_out_before_it_is_posted__accuse_nobody(crowd: Crowd) -> None:
+    """Two agree on a lie, are suspended for another, and those who are asked next are honest."""
+    await inspect(crowd)
+    liars, honest = crowd.workers[:2], crowd.workers[2:4]
+    for place in range(2):
+        crowd.backends[place].answer = says(b"a lie")
+    for worker in crowd.workers[2:]:
+        crowd.pool.reserve(worker.address)
+    await crowd.house.request(1, quorum=2)
+    await crowd.round()
+    assert len(await crowd.answers()) == 2
+    async with crowd.db.acquire() as connection:
+        for worker in liars:
+            await suspend(connection, worker.address, "a canary", "inferd", distrusted=True)
+    for worker in honest:
+        crowd.pool.release(worker.address)
+        await crowd.round()
+    assert len(await crowd.answers()) == 4
+    accused = {one.disagreement.accused.worker for one in await records(crowd)}
+    assert accused == {worker.address for worker in liars}
+    assert set(await suspended(crowd)) == accused

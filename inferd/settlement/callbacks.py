@@ -25,7 +25,7 @@ from inferd.settlement.delivery_gas import (
     MAX_DELIVER_BYTES,
 )
 from inferd.settlement.params import params_of
-from inferd.settlement.receipts import CALLBACK_FAILED_OUTCOME
+from inferd.settlement.receipts import CALLBACK_FAILED_OUTCOME, SETTLED
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
 
@@ -34,18 +34,18 @@ _PART_ROWS = 10_000
 
 # Not: what is under way, what was given up, and what was tried here and failed, which is left to
 # whoever wants it called again. That somebody else's try failed says nothing: it may have been
-# made to. Both shares of a fee are earned where they came to this operator; of a quorum's workers
-# it is one's.
+# made to. Both shares of a fee are earned where they came to this operator. Of a quorum's workers
+# the event names one, and our own posts all.
 _OWED = f"""
     FROM (
         SELECT *, {CLAIM_BYTES_SQL} AS claim_bytes, {CLAIM_GAS_SQL} AS gas,
                CASE WHEN posted THEN poster_wei ELSE 0 END
-               + CASE WHEN owned THEN div(fee_wei - poster_wei, quorum) ELSE 0 END AS earned_wei
+               + div(fee_wei - poster_wei, quorum) * owned AS earned_wei
         FROM (
             SELECT r.id, r.commitment, r.settled_block, r.callback_gas_limit, r.fee_wei, r.quorum,
                    octet_length(r.input) + o.bytes AS content_bytes,
                    div(r.fee_wei * $1, {_BPS}) AS poster_wei,
-                   w.owner = ANY($2::bytea[]) AS owned,
+                   paid.owned,
                    EXISTS (SELECT FROM node.tx_attempt WHERE hash = r.settled_tx_hash) AS posted,
                    failure.failed_intent, failure.failed_size
             FROM chain.request r
@@ -55,7 +55,14 @@ _OWED = f"""
                 WHERE n.request_id = r.id AND n.commitment = r.commitment AND n.digest = r.digest
                 LIMIT 1
             ) o
-            LEFT JOIN chain.worker w ON w.signer = r.worker
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS owned
+                FROM (SELECT r.worker AS signer UNION
+                      SELECT unnest(i.others) FROM node.tx_item i
+                      WHERE r.quorum > 1 AND i.request_id = r.id AND i.commitment = r.commitment
+                        AND i.worker = r.worker AND i.outcome = '{SETTLED}') signed
+                JOIN chain.worker w USING (signer) WHERE w.owner = ANY($2::bytea[])
+            ) paid
             {last_failure("f.worker IS NULL", "$3")}
             WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
               AND r.callback_delivered_block IS NULL

@@ -88,3 +88,32 @@ async def test_each_is_looked_at_once(
         _, waiting = await load_owed(heard, replace(LIMITS, free_gas=1), SETTINGS, 3, part=3)
     assert len([query for query in asked if "chain.request" in query.query]) == queries
     assert waiting.owed == (3 if kind is FINE else 8)
+
+
+@pytest.mark.parametrize(("others", "owned"), [((b"\x0b", b"\x0c"), 2), ((b"\x0c",), 1), ((), 1)])
+async def test_of_a_quorum_each_share_that_is_known_to_be_ours_counts(
+    pool: Pool, others: tuple[bytes, ...], owned: int
+) -> None:
+    """The event names one of its workers; who else signed our own posts is in the tables."""
+    fee_wei = 10**9
+    await owe(pool, [(20_000, fee_wei)])
+    for signer, owner in ((b"\x0b", OWNER), (b"\x0c", b"\x08" * 20)):
+        await pool.execute(
+            "INSERT INTO chain.worker VALUES ($1, $2, '{}', '', 4, 9, true, true, 1, 0, 1)",
+            signer,
+            owner,
+        )
+    await pool.execute("UPDATE chain.request SET quorum = 3")
+    intent = await pool.fetchval(
+        "INSERT INTO node.tx_intent (kind, key, state, sender, target, calldata, gas_limit, reason,"
+        " inputs, closed_at) VALUES ('post', '', 'final', '', '', '', 1, '', '{}', now())"
+        " RETURNING id"
+    )
+    await pool.execute(
+        "INSERT INTO node.tx_item (intent_id, request_id, commitment, worker, live, outcome,"
+        " others) SELECT $1, id, commitment, '\\x0a', false, 'settled', $2 FROM chain.request",
+        intent,
+        list(others),
+    )
+    ((one,), _) = await load_owed(pool, replace(LIMITS, price_wei=1), SETTINGS, 5)
+    assert one.earned_wei == fee_wei * 9 // 10 // 3 * owned

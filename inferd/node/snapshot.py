@@ -21,7 +21,7 @@ from inferd.protocol.request import Delivery, InputKind
 from inferd.protocol.request import ModelId as ChainModelId
 from inferd.settlement.delivery_gas import later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, unserved
+from inferd.settlement.terms import held_gas, unserved
 from inferd.workers.leases import failure_words
 from inferd.workers.length_stats import Lengths
 from scheduler.allowance import Taken
@@ -187,7 +187,7 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         input_awaited=by_uri and input_state not in ("here", "lost"),
         input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
-        later_gas=later_gas(*delivery) + (HELD_GAS + RELEASE_GAS if row["under_terms"] else 0),
+        later_gas=later_gas(*delivery) + (held_gas(row["quorum"]) if row["under_terms"] else 0),
         charged=row["charged"],
         tokens_mean=tokens.mean,
         tokens_sigma=tokens.sigma,

@@ -10,7 +10,7 @@ from inferd.settlement.delivery_gas import later_gas
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.purse import spent_on_work_wei
 from inferd.settlement.quorum import TALLY
-from inferd.settlement.terms import HELD_GAS, RELEASE_GAS
+from inferd.settlement.terms import held_gas
 from scheduler.allowance import Budget
 from scheduler.cover import Cover
 from scheduler.model import DeliveryKind
@@ -44,7 +44,7 @@ async def load_budgets(
             delivery, row["callback_gas_limit"], row["input_bytes"], row["max_tokens"]
         )
         if row["under_terms"]:
-            gas += HELD_GAS + RELEASE_GAS
+            gas += held_gas(row["quorum"])
         gas += cover.quorum_gas(row["quorum"])
         each_wei = cover.cost_wei(gas, batchable=row["batchable"])
         outstanding_wei += row["requests"] * each_wei

@@ -28,7 +28,7 @@ from inferd.settlement.postable import POSTABLE, RELEASED
 from inferd.settlement.quorum import signers
 from inferd.settlement.records import Item
 from inferd.settlement.settings import SettlementSettings
-from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS, proven_calldata
+from inferd.settlement.terms import proven_calldata, release_bytes, release_gas
 from scheduler.audit import merkle_root
 from scheduler.gas import FORECAST_BLOCKS
 from scheduler.gas_fit import GasObservation, fit_gas_model
@@ -155,8 +155,8 @@ def _stored_results(
             later_gas += DELIVER_GAS + claim_gas(*callback)
             later_bytes += claim_bytes(row["content_bytes"])
         if row["under_terms"]:
-            later_gas += RELEASE_GAS
-            later_bytes += RELEASE_BYTES
+            later_gas += release_gas(len(workers))
+            later_bytes += release_bytes(len(workers))
         ready = ReadyResult(
             key=RequestKey(row["id"], commitment),
             worker=WorkerId(workers[0]),
@@ -209,8 +209,7 @@ def _signed_by(
 
 def revenue_of(fee_wei: int, owners: Sequence[Address], settings: SettlementSettings) -> int:
     """What posting a result earns this operator, in wei: the poster's share, and those of the
-    workers, in the order of the group, whose owners are the operator's accounts. Under a dispute
-    window it is earned when that is over.
+    workers, in the order of the group, whose owners are the operator's accounts.
 
     The contract gives each an equal share, and what does not divide to the first. Under a dispute
     window it is earned when that is over.

@@ -95,20 +95,21 @@ class BondCaps:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is disputed next, and how many are not for which reason."""
+    """What is disputed, in this order, and how many are not for which reason."""
 
-    lie: Lie | None
+    lies: tuple[Lie, ...]
+    """Each of them alone is within the caps."""
     over_cap: int = 0
     over_budget: int = 0
 
 
 def choose(lies: Sequence[Lie], caps: BondCaps) -> Chosen:
-    """The one whose window ends first, of those whose bond the caps allow."""
+    """Those whose bond the caps allow, the one whose window ends first before the others."""
     affordable = [lie for lie in lies if lie.held.bond_wei <= caps.each_wei]
     left_wei = caps.day_wei - caps.staked_wei
     within = [lie for lie in affordable if lie.held.bond_wei <= left_wei]
-    first = min(within, key=lambda lie: lie.held.disputable_until_s, default=None)
-    return Chosen(first, len(lies) - len(affordable), len(affordable) - len(within))
+    in_order = sorted(within, key=lambda lie: lie.held.disputable_until_s)
+    return Chosen(tuple(in_order), len(lies) - len(affordable), len(affordable) - len(within))
 
 
 async def load_changed(connection: Connection) -> list[tuple[int, str, bytes | None]]:

@@ -43,24 +43,21 @@ class Disputer:
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
-        own: Collection[Address],
         fence: Fence | None,
     ) -> None:
-        """`own` are the accounts whose money is this operator's."""
         self._pool = pool
         self._contracts = contracts
         self._settings = settings
         self._status = status
-        self._own = frozenset(own)
         self._fence = fence
         self._holds = Holds()
         self._told: set[int] = set()
         """Requests whose bond was said to be more than there is."""
 
-    async def look(self) -> None:
-        """Writes to the records what the chain tells of them. Database errors, and what the fence
-        raises, propagate."""
-        self._status.open_disputes = await load_open(self._pool, self._own)
+    async def look(self, own: Collection[Address]) -> None:
+        """Writes to the records what the chain tells of them; `own` are the accounts whose money is
+        this operator's. Database errors, and what the fence raises, propagate."""
+        self._status.open_disputes = await load_open(self._pool, own)
         async with self._pool.acquire() as connection:
             changed = await load_changed(connection)
             if not changed:
@@ -72,7 +69,7 @@ class Disputer:
         for number, state, _ in changed:
             _log.info("dispute_changed", disagreement=number, state=state)
 
-    async def dispute(self, lanes: Lanes) -> None:
+    async def dispute(self, lanes: Lanes, own: Collection[Address]) -> None:
         """At most one new transaction. Raises RPC_TROUBLE."""
         self._status.disputing = self._status.undisputed = ""
         settings = self._settings
@@ -83,7 +80,7 @@ class Disputer:
         async with self._pool.acquire() as connection:
             interval_s = await load_block_interval_s(connection)
         until_s = is_open(sight.head, interval_s)
-        lies = await load_lies(self._pool, self._own, open_until_s=until_s)
+        lies = await load_lies(self._pool, own, open_until_s=until_s)
         self._holds.keep_only(lie.outbox_item() for lie in lies)
         self._told &= {lie.held.request_id for lie in lies}
         fees = first_fees(sight.market, settings.fee_caps())
@@ -105,14 +102,17 @@ class Disputer:
             )
             if left
         ]
-        done = ""
-        if chosen.lie is not None:
-            done = await self._open(chosen.lie, fees, lanes, lane)
+        done: str | None = None
+        for lie in chosen.lies:
+            done = await self._open(lie, fees, lanes, lane)
+            if done is not None:
+                break
         self._status.undisputed = " ".join(filter(None, [*left_alone, self._status.undisputed]))
         self._status.disputing = " ".join(filter(None, [done, self._status.undisputed]))
 
-    async def _open(self, lie: Lie, fees: Fees, lanes: Lanes, lane: Lane) -> str:
-        """What came of it, in one sentence."""
+    async def _open(self, lie: Lie, fees: Fees, lanes: Lanes, lane: Lane) -> str | None:
+        """What came of it, in one sentence; None where this one cannot be disputed now and another
+        may be."""
         held, sight = lie.held, lane.sight
         bond_wei = held.bond_wei
         call = Call(
@@ -125,10 +125,13 @@ class Disputer:
         cap = gas_cap(self._settings.max_gas, sight)
         if bond_wei + self._kept_wei(lane) > sight.free_wei:
             self._tell_unaffordable(lie)
-            return ""
+            return None
         estimate = await self._estimate(lie, call, lane)
-        if estimate is None or estimate > cap:
-            return ""
+        if estimate is None:
+            return None
+        if estimate > cap:
+            self._holds.hold(lie.outbox_item(), sight.head.number)
+            return None
         limit = gas_limit(
             estimate, estimate, cap, slots=_SLOTS, floor=calldata_floor(call.calldata)
         )
@@ -136,7 +139,7 @@ class Disputer:
         most_wei = bond_wei + limit * fees.max_fee_wei + data_wei
         if most_wei + self._kept_wei(lane) > sight.free_wei:
             self._tell_unaffordable(lie)
-            return ""
+            return None
         draft = Draft(
             kind="dispute",
             target=call.target,
@@ -199,7 +202,7 @@ class Disputer:
                 bond_wei=bond_wei,
                 disputable_until_s=lie.held.disputable_until_s,
             )
-        self._status.undisputed = (
+        self._status.undisputed = self._status.undisputed or (
             f"Request {request_id} is not disputed: the poster's account does not have the bond of"
             f" {eth(bond_wei)} to spare."
         )

@@ -19,7 +19,7 @@ from inferd.settlement.delivering import Deliverer
 from inferd.settlement.disputing import Disputer
 from inferd.settlement.funds import Funds
 from inferd.settlement.hung_signers import PatientSigning
-from inferd.settlement.intents import final_among, senders_under_way
+from inferd.settlement.intents import final_among, senders_ever, senders_under_way
 from inferd.settlement.key_queue import Claim, KeyQueue, Shared
 from inferd.settlement.lanes import Lanes
 from inferd.settlement.orders import Orders
@@ -95,9 +95,8 @@ class Settlement:
         turns_to_refund = Turns(db, addresses[0], REFUNDS)
         self._refunder = Refunder(db, contracts, settings, status, turns_to_refund)
         turns_to_release = Turns(db, addresses[0], RELEASES)
-        own = settings.own_accounts.union(addresses)
-        self._releaser = Releaser(db, contracts, settings, status, own, turns_to_release)
-        self._disputer = Disputer(db, contracts, settings, status, own, fence)
+        self._releaser = Releaser(db, contracts, settings, status, turns_to_release)
+        self._disputer = Disputer(db, contracts, settings, status, fence)
         self._funds = Funds(db, settings, status)
 
     async def step(self, head: BlockRef) -> float | None:
@@ -159,18 +158,26 @@ class Settlement:
         under_way = {
             kind for queue in claimed for kind in queue.kinds_under_way(sights[queue.address])
         }
-        await self._disputer.look()
-        if "dispute" not in under_way:  # A window ends, and whoever is next may be the last.
-            await self._disputer.dispute(lanes)
+        own = await self._own()
+        await self._disputer.look(own)
+        # Also while another is under way: windows end.
+        await self._disputer.dispute(lanes, own)
         await self._poster.post(sight, lanes)
         if "deliver" not in under_way:
             await self._deliverer.deliver(lanes)
         if "release" not in under_way:
-            await self._releaser.release(lanes)
+            await self._releaser.release(lanes, own)
         if "close" not in under_way:
-            await self._releaser.close(lanes)
+            await self._releaser.close(lanes, own)
         if settings.refunds and "refund" not in under_way:
             await self._refunder.refund(lanes)
+
+    async def _own(self) -> frozenset[Address]:
+        """The accounts whose money is this operator's: also those of keys that were here before, or
+        are in another process, to which payments and bonds still come."""
+        ever = await senders_ever(self._pool, self._shared.contracts.chain_id)
+        here = (queue.address for queue in self._queues)
+        return self._settings.own_accounts.union(ever, here)
 
     async def _let_go(self) -> None:
         """Of what others have seen to be final."""

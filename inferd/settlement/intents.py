@@ -101,6 +101,15 @@ async def senders_under_way(pool: Pool) -> list[Address]:
     return [row["sender"] for row in rows]
 
 
+async def senders_ever(pool: Pool, chain_id: int) -> frozenset[Address]:
+    """Whose keys this node ever signed with, on that chain: their money is its operator's."""
+    async with pool.acquire() as connection:
+        rows = await connection.fetch(
+            "SELECT address FROM node.sender WHERE chain_id = $1", chain_id
+        )
+    return frozenset(Address(row["address"]) for row in rows)
+
+
 async def final_among(pool: Pool, intent_ids: Sequence[int]) -> list[int]:
     """Those of these that are never looked at again, or are forgotten."""
     async with pool.acquire() as connection:

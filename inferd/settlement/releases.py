@@ -13,37 +13,48 @@ from inferd.protocol.hold import Hold
 from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.records import Item
-from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS
-from scheduler.model import GasModel
+from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS, release_bytes, release_gas
 
-RELEASE_MODEL = GasModel(fixed_gas=26_000, per_group_gas=0, per_result_gas=RELEASE_GAS)
-"""A release as a result; the node's own estimate has the last word."""
+RELEASE_FIXED_GAS = 26_000
+"""Of a release beside its payments; the node's own estimate has the last word."""
 _FIXED_SHARE = 16
 """A release waits for company while what it costs beside its payments is more than one part in so
 many of what it pays,"""
 _GATHER_S = HOUR_S
 """and no longer than this after the first of them was due."""
 
-_MINE = f"""
-    SELECT h.*, failure.failed_intent, failure.failed_size
-    FROM chain.hold h
-    JOIN chain.request r ON r.id = h.request_id AND r.commitment = h.commitment
-    {last_failure("f.worker IS NULL", "$3")}
-    WHERE {{whose}}
-      AND NOT EXISTS (SELECT FROM node.tx_item i JOIN node.tx_intent t ON t.id = i.intent_id
-                      WHERE i.request_id = h.request_id AND i.commitment = h.commitment
-                        AND (i.live OR (i.outcome = 'abandoned' AND t.kind = $5)))
-"""  # noqa: S608 - constants
 _EARNED = "(h.poster = ANY($2::bytea[]) OR h.owners && $2::bytea[])"
 _EARNED_OR_STAKED = f"({_EARNED} OR h.disputer = ANY($2::bytea[]))"
-_DUE = f"""
-    {_MINE.format(whose=_EARNED)} AND h.state = 'held' AND h.disputable_until_s < $1
-    ORDER BY h.disputable_until_s, h.request_id LIMIT $4
+_EARNED_WEI = """
+    (CASE WHEN h.poster = ANY($2::bytea[]) THEN h.poster_wei ELSE 0 END
+     + div(h.payment_wei, cardinality(h.owners))
+       * (SELECT count(*) FROM unnest(h.owners) share (owner) WHERE owner = ANY($2::bytea[]))
+     + CASE WHEN h.disputer = ANY($2::bytea[]) THEN h.bond_wei ELSE 0 END)
 """
-_LAPSED = f"""
-    {_MINE.format(whose=_EARNED_OR_STAKED)} AND h.state = 'disputed' AND h.ruling_until_s < $1
-    ORDER BY h.ruling_until_s, h.request_id LIMIT $4
-"""
+
+
+def _mine(whose: str, state: str, until_s: str) -> str:
+    # What is not worth its gas may pile up for ever: it comes last, and hides nothing.
+    return f"""
+        SELECT r.*, failure.failed_intent, failure.failed_size
+        FROM (
+            SELECT h.*, h.request_id AS id, {until_s} AS until_s,
+                   {_EARNED_WEI} > $6::numeric AS pays
+            FROM chain.hold h
+            JOIN chain.request q ON q.id = h.request_id AND q.commitment = h.commitment
+            WHERE {whose} AND h.state = '{state}' AND {until_s} < $1
+              AND NOT EXISTS (SELECT FROM node.tx_item i JOIN node.tx_intent t ON t.id = i.intent_id
+                              WHERE i.request_id = h.request_id AND i.commitment = h.commitment
+                                AND (i.live OR (i.outcome = 'abandoned' AND t.kind = $5)))
+            ORDER BY pays DESC, until_s, h.request_id LIMIT $4
+        ) r
+        {last_failure("f.worker IS NULL", "$3")}
+        ORDER BY pays DESC, until_s, r.id
+    """  # noqa: S608 - constants
+
+
+_DUE = _mine(_EARNED, "held", "h.disputable_until_s")
+_LAPSED = _mine(_EARNED_OR_STAKED, "disputed", "h.ruling_until_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,15 @@ class Due:
     """What comes to this operator by it."""
     cohort: Cohort | None = None
     """Those with which it was in a transaction that failed, maybe because of it."""
+
+    @property
+    def gas(self) -> int:
+        """What its release takes in a batch."""
+        return release_gas(len(self.held.owners))
+
+    @property
+    def calldata_bytes(self) -> int:
+        return release_bytes(len(self.held.owners))
 
     def outbox_item(self) -> Item:
         return Item(self.held.request_id, self.held.commitment, None)
@@ -71,49 +91,70 @@ class ReleaseTerms:
     max_gas: int
     data: DataPrice = NO_DATA_PRICE
 
-    def cost_wei(self, gas: int, payments: int) -> int:
-        """Of a transaction that releases so many payments with that gas."""
-        return gas * self.price_wei + self.data.of(RELEASE_BYTES * payments, gas)
+    @property
+    def least_wei(self) -> int:
+        """What a payment must earn in the best of company."""
+        return self.cost_wei(RELEASE_GAS, RELEASE_BYTES)
+
+    def cost_wei(self, gas: int, calldata_bytes: int) -> int:
+        """Of a transaction with that gas whose payments have so many bytes."""
+        return gas * self.price_wei + self.data.of(calldata_bytes, gas)
+
+    def cost_of_wei(self, due: Sequence[Due], gas: int) -> int:
+        """Of a transaction that releases these payments with that gas."""
+        return self.cost_wei(gas, sum(one.calldata_bytes for one in due))
 
 
-def worth_releasing(
-    due: Sequence[Due], terms: ReleaseTerms, limit: int, gas: GasModel = RELEASE_MODEL
-) -> list[Due]:
+def worth_releasing(due: Sequence[Due], terms: ReleaseTerms, limit: int) -> list[Due]:
     """The payments that each earn what they cost, the largest first, where they are worth what they
     cost together; empty while others may still join them."""
-    each_wei = terms.cost_wei(gas.per_result_gas, 1)
-    chosen = sorted((one for one in due if one.earned_wei > each_wei), key=lambda d: -d.earned_wei)
-    room = max((terms.max_gas - gas.fixed_gas) // gas.per_result_gas, 1)
-    chosen = chosen[: min(limit, room)]
+    worth = [one for one in due if one.earned_wei > terms.cost_of_wei([one], one.gas)]
+    chosen: list[Due] = []
+    gas = RELEASE_FIXED_GAS
+    for one in sorted(worth, key=lambda d: -d.earned_wei)[:limit]:
+        if chosen and gas + one.gas > terms.max_gas:
+            break
+        chosen.append(one)
+        gas += one.gas
     if not chosen:
         return []
     earned_wei = sum(one.earned_wei for one in chosen)
-    if earned_wei <= terms.cost_wei(gas.of(1, len(chosen)), len(chosen)):
+    if earned_wei <= terms.cost_of_wei(chosen, gas):
         return []
     due_since_s = min(one.held.disputable_until_s for one in chosen)
-    alone_wei = terms.cost_wei(gas.fixed_gas, 0)
+    alone_wei = terms.cost_wei(RELEASE_FIXED_GAS, 0)
     waits = len(chosen) < limit and terms.now_s < due_since_s + _GATHER_S
     return [] if waits and alone_wei * _FIXED_SHARE > earned_wei else chosen
 
 
-async def load_due(pool: Pool, head: BlockRef, own: Collection[Address], limit: int) -> list[Due]:
-    """Payments of these accounts that can be released at the head, longest due first."""
-    return await _load(pool, _DUE, head, own, limit, "release")
+async def load_due(
+    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, least_wei: int = 0
+) -> list[Due]:
+    """Payments of these accounts that can be released at the head, longest due first; after them
+    those that bring `least_wei` or less."""
+    return await _load(pool, _DUE, head, own, limit, "release", least_wei)
 
 
 async def load_lapsed(
-    pool: Pool, head: BlockRef, own: Collection[Address], limit: int
+    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, least_wei: int = 0
 ) -> list[Due]:
-    """Disputes on which nobody ruled in time, that hold money of these accounts."""
-    return await _load(pool, _LAPSED, head, own, limit, "close")
+    """Disputes on which nobody ruled in time, that hold money of these accounts; in the same
+    order."""
+    return await _load(pool, _LAPSED, head, own, limit, "close", least_wei)
 
 
 async def _load(
-    pool: Pool, query: str, head: BlockRef, own: Collection[Address], limit: int, kind: str
+    pool: Pool,
+    query: str,
+    head: BlockRef,
+    own: Collection[Address],
+    limit: int,
+    kind: str,
+    least_wei: int,
 ) -> list[Due]:
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            query, head.timestamp_s, sorted(own), list(SUSPECT), limit, kind
+            query, head.timestamp_s, sorted(own), list(SUSPECT), limit, kind, least_wei
         )
     found = []
     for row in rows:

@@ -16,7 +16,6 @@ from inferd.settlement.lanes import Lane, Lanes
 from inferd.settlement.launch import Call, fresh_slots, gas_cap, gas_limit
 from inferd.settlement.records import Draft
 from inferd.settlement.releases import (
-    RELEASE_MODEL,
     Due,
     ReleaseTerms,
     load_due,
@@ -41,30 +40,30 @@ class Releaser:
         contracts: Contracts,
         settings: SettlementSettings,
         status: SettlementStatus,
-        own: Collection[Address],
         turns: Turns,
     ) -> None:
-        """`own` are the accounts whose money is this operator's."""
         self._pool = pool
         self._contracts = contracts
         self._settings = settings
         self._status = status
-        self._own = frozenset(own)
         self._holds = Holds()
         self._lapsed = Holds()
         self._turns = turns
 
-    async def release(self, lanes: Lanes) -> None:
-        """At most one new transaction. Raises RPC_TROUBLE."""
+    async def release(self, lanes: Lanes, own: Collection[Address]) -> None:
+        """At most one new transaction, for the accounts whose money is this operator's. Raises
+        RPC_TROUBLE."""
         lane = lanes.richest()
         if lane is None:
             return
-        sight = lane.sight
-        found = await load_due(self._pool, sight.head, self._own, _LOOKED_AT)
         self._status.releasing = ""
+        sight, fees = lane.sight, first_fees(lane.sight.market, self._settings.fee_caps())
+        if fees is None:
+            return
+        terms = self._terms(sight, fees)
+        found = await load_due(self._pool, sight.head, own, _LOOKED_AT, terms.least_wei)
         self._holds.keep_only(one.outbox_item() for one in found)
-        fees = first_fees(sight.market, self._settings.fee_caps())
-        if not found or fees is None:
+        if not found:
             return
         await self._turns.look(sight.head)
         self._turns.see((one.outbox_item() for one in found), sight.head)
@@ -74,11 +73,10 @@ class Releaser:
             if self._turns.is_up(one.outbox_item(), sight.head)
             and not self._holds.holds(one.outbox_item(), sight.head.number)
         ]
-        terms = self._terms(sight, fees)
         chosen = self._choose(come, terms)
         alive = await self._alive(chosen, lane)
         if alive:
-            await self._launch("release", alive, self._call(alive), fees, terms, lanes, lane)
+            await self._release(alive, fees, terms, lanes, lane)
         elif come:
             self._status.releasing = (
                 f"{count(len(come), 'payment')} that can be released: they wait for others to share"
@@ -86,8 +84,9 @@ class Releaser:
             )
         self._status.set_apart["release"] = self._holds.told("release")
 
-    async def close(self, lanes: Lanes) -> None:
-        """Ends one dispute on which nobody ruled in time. Raises RPC_TROUBLE."""
+    async def close(self, lanes: Lanes, own: Collection[Address]) -> None:
+        """Ends one dispute on which nobody ruled in time, and that holds money of these accounts.
+        Raises RPC_TROUBLE."""
         lane = lanes.richest()
         if lane is None:
             return
@@ -95,7 +94,7 @@ class Releaser:
         if fees is None:
             return
         terms = self._terms(sight, fees)
-        found = await load_lapsed(self._pool, sight.head, self._own, _MOST_LAPSED)
+        found = await load_lapsed(self._pool, sight.head, own, _MOST_LAPSED, terms.least_wei)
         self._lapsed.keep_only(one.outbox_item() for one in found)
         number = sight.head.number
         fresh = [one for one in found if not self._lapsed.holds(one.outbox_item(), number)]
@@ -103,8 +102,11 @@ class Releaser:
             data = calls.close_dispute(one.held)
             call = Call("Disputes", "close", self._contracts.disputes, data)
             # Those that anybody closed meanwhile revert: the index has them in the next block.
-            if await self._launch("close", [one], call, fees, terms, lanes, lane):
+            estimate, words = await self._estimate([one], call, terms, lane)
+            if estimate is not None:
+                await self._launch("close", [one], call, estimate, fees, terms, lanes, lane)
                 return
+            _hold(self._lapsed, one, number, words)
 
     def _terms(self, sight: Sight, fees: Fees) -> ReleaseTerms:
         return ReleaseTerms(
@@ -117,7 +119,7 @@ class Releaser:
     def _choose(self, come: Sequence[Due], terms: ReleaseTerms) -> list[Due]:
         """Those that may have spoilt a transaction come after the others."""
         for company in companies(come, lambda one: one.cohort):
-            worth = worth_releasing(company, terms, _MOST_PAYMENTS, RELEASE_MODEL)
+            worth = worth_releasing(company, terms, _MOST_PAYMENTS)
             if worth:
                 return worth
         return []
@@ -139,36 +141,57 @@ class Releaser:
         data = calls.release([one.held for one in due])
         return Call("Disputes", "release", self._contracts.disputes, data)
 
+    async def _release(
+        self, due: Sequence[Due], fees: Fees, terms: ReleaseTerms, lanes: Lanes, lane: Lane
+    ) -> None:
+        """Where all of them together are not worth what they take, half of them that pay most may
+        be, or fit, down to one."""
+        number, some = lane.sight.head.number, list(due)
+        while some:
+            call = self._call(some)
+            estimate, words = await self._estimate(some, call, terms, lane)
+            if estimate is not None:
+                await self._launch("release", some, call, estimate, fees, terms, lanes, lane)
+                earned_wei = sum(one.earned_wei for one in some)
+                self._status.releasing = (
+                    f"{count(len(some), 'payment')} of {eth(earned_wei)} released."
+                )
+                return
+            if len(some) == 1:
+                _hold(self._holds, some[0], number, words)
+            some = some[: len(some) // 2]
+        for one in due[1:]:
+            self._holds.hold(one.outbox_item(), number)
+
+    async def _estimate(
+        self, due: Sequence[Due], call: Call, terms: ReleaseTerms, lane: Lane
+    ) -> tuple[int | None, str | None]:
+        """Gas, where they are worth that; and the node's words where it fails on this call and not
+        on an empty one. Raises RPC_TROUBLE."""
+        try:
+            estimate = await lane.launcher.estimate(call)
+        except RPC_TROUBLE as error:
+            await lane.launcher.estimate(self._call(()))
+            return None, str(error)
+        if estimate is None or estimate > terms.max_gas:
+            return None, None
+        earned_wei = sum(one.earned_wei for one in due)
+        return (estimate if earned_wei > terms.cost_of_wei(due, estimate) else None), None
+
     async def _launch(
         self,
         kind: str,
         due: Sequence[Due],
         call: Call,
+        estimate: int,
         fees: Fees,
         terms: ReleaseTerms,
         lanes: Lanes,
         lane: Lane,
-    ) -> bool:
-        """Whether it was worth what the node says it takes."""
-        sight, holds = lane.sight, self._holds if kind == "release" else self._lapsed
-        try:
-            estimate = await lane.launcher.estimate(call)
-        except RPC_TROUBLE as error:
-            await lane.launcher.estimate(self._call(()))
-            for one in due:
-                holds.set_apart(one.outbox_item(), sight.head.number, str(error))
-            return False
+    ) -> None:
         earned_wei = sum(one.earned_wei for one in due)
-        if estimate is None or estimate > terms.max_gas:
-            worth = False
-        else:
-            worth = earned_wei > terms.cost_wei(estimate, len(due))
-        if estimate is None or not worth:
-            for one in due:
-                holds.hold(one.outbox_item(), sight.head.number)
-            return False
         earning = Earning(earned_wei, estimate)
-        break_even_wei = earning.break_even_wei(len(call.calldata), sight.data)
+        break_even_wei = earning.break_even_wei(len(call.calldata), lane.sight.data)
         accounts = {account for one in due for account in (*one.held.owners, one.held.poster)}
         draft = Draft(
             kind=kind,
@@ -186,12 +209,16 @@ class Releaser:
             inputs={
                 "payments": len(due),
                 "estimated_gas": estimate,
-                "cost_wei": terms.cost_wei(estimate, len(due)),
+                "cost_wei": terms.cost_of_wei(due, estimate),
                 "earned_wei": earned_wei,
                 "break_even_wei": break_even_wei,
             },
         )
         await lanes.launch(lane, draft, within(fees, break_even_wei))
-        if kind == "release":
-            self._status.releasing = f"{count(len(due), 'payment')} of {eth(earned_wei)} released."
-        return True
+
+
+def _hold(holds: Holds, one: Due, number: int, words: str | None) -> None:
+    if words is None:
+        holds.hold(one.outbox_item(), number)
+    else:
+        holds.set_apart(one.outbox_item(), number, words)

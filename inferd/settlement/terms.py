@@ -36,6 +36,9 @@ RELEASE_GAS = 40_000
 """What the release of one such payment takes in a batch, with the credits that it writes."""
 RELEASE_BYTES = 480
 """Calldata of one, with one worker."""
+_OWNER_GAS = 12_000
+"""What each further worker of a quorum adds to a release."""
+_OWNER_BYTES = 64
 
 
 def unserved(verifier: Address | None) -> str | None:
@@ -49,6 +52,22 @@ def unserved(verifier: Address | None) -> str | None:
             " and this node makes none"
         )
     return None
+
+
+def release_gas(workers: int) -> int:
+    """What the release of a payment that so many workers share takes in a batch."""
+    return RELEASE_GAS + _OWNER_GAS * (workers - 1)
+
+
+def release_bytes(workers: int) -> int:
+    """Its calldata."""
+    return RELEASE_BYTES + _OWNER_BYTES * (workers - 1)
+
+
+def held_gas(workers: int) -> int:
+    """What a request under a dispute window takes beyond its share of a post: what is held back,
+    and its release."""
+    return HELD_GAS + release_gas(workers)
 
 
 def held_model(gas: GasModel) -> GasModel:

@@ -16,7 +16,7 @@ from inferd.node.feed import Feed, Reading
 from inferd.node.snapshot import RoundInputs
 from inferd.protocol.request import Delivery
 from inferd.settlement.intervals import block_interval_s
-from inferd.settlement.terms import HELD_GAS, RELEASE_GAS
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, held_gas
 from scheduler.model import GasModel, PendingRequest, RequestKey, Rules, Snapshot
 
 NOW_S = 1_700_000_000
@@ -375,7 +375,9 @@ NOBODY, VERIFIER = bytes(20), b"\x0c" * 20
 async def test_a_request_is_served_by_the_terms_it_was_made_under(
     chain: Pool, changes: list[tuple[int, int, bytes]], words: str | None
 ) -> None:
-    await chain.execute("UPDATE chain.request SET under_terms = true, created_log_index = 1")
+    await chain.execute(
+        "UPDATE chain.request SET under_terms = true, quorum = 2, created_log_index = 1"
+    )
     for block, log_index, verifier in changes:
         await chain.execute(
             "INSERT INTO chain.terms VALUES ($1, $2, $3, '', $4, 60, 1000000000, 0)",
@@ -387,4 +389,4 @@ async def test_a_request_is_served_by_the_terms_it_was_made_under(
     (request,) = (await seen(chain)).requests
     assert (request.unsupported is None) == (words is None)
     assert (words or "") in (request.unsupported or "")
-    assert request.later_gas == HELD_GAS + RELEASE_GAS
+    assert request.later_gas == held_gas(2) > HELD_GAS + RELEASE_GAS, "each owner has a share"

@@ -77,7 +77,7 @@ async def as_arbiter(world: World, act: Any, *args: Any, **named: Any) -> None:
     await world.index()
 
 
-def lie(number: int, bond_wei: int) -> Lie:
+def lie(number: int, bond_wei: int, workers: int = 1) -> Lie:
     """A result that somebody should dispute; those of higher numbers sooner."""
     someone = Address(b"\1" * 20)
     return Lie(
@@ -85,8 +85,8 @@ def lie(number: int, bond_wei: int) -> Lie:
             request_id=number,
             commitment=Commitment(bytes(20)),
             digest=Hash32(bytes(32)),
-            workers=(someone,),
-            owners=(someone,),
+            workers=(someone,) * workers,
+            owners=(someone,) * workers,
             payment_wei=Wei(1),
             poster=someone,
             poster_wei=Wei(1),

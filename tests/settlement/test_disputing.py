@@ -199,11 +199,9 @@ def test_no_choice_exceeds_a_cap(bonds: list[int], each: int, day: int, staked: 
     lies = [lie(number, bond) for number, bond in enumerate(bonds)]
     chosen = choose(lies, BondCaps(each, day, staked))
     allowed = [one for one in lies if one.held.bond_wei <= min(each, day - staked)]
-    assert (chosen.lie is None) == (not allowed)
-    if chosen.lie is not None:
-        assert chosen.lie.held.disputable_until_s == min(
-            one.held.disputable_until_s for one in allowed
-        )
+    assert sorted(chosen.lies, key=lies.index) == allowed
+    ends = [one.held.disputable_until_s for one in chosen.lies]
+    assert ends == sorted(ends)
     assert chosen.over_cap + chosen.over_budget + len(allowed) == len(lies)
 
 
@@ -249,6 +247,40 @@ async def test_what_a_bond_takes_is_not_spent_twice(world: World) -> None:
     assert sorted((await hold_states(world)).values()) == ["disputed", "held"]
     assert settlement.status.paused_reason is None
     assert await world.posted() == 1
+
+
+async def test_a_bond_that_is_not_affordable_keeps_no_smaller_one_back(world: World) -> None:
+    """Though its window ends first."""
+    ids = []
+    for bond_wei in (10 * BOND, BOND):
+        await set_terms(world, bond_wei=bond_wei)
+        ids += await world.submit(1)
+    await world.compute(ids, output=b"a lie")
+    for request_id in ids:
+        await world.post_proven_by_a_stranger(request_id)
+        await accuse(world, request_id)
+    await world.set_balance(2 * BOND)
+    wide = {"dispute_max_bond_wei": 20 * BOND, "dispute_max_bonds_wei_per_day": 100 * BOND}
+    settlement = disputing(world, **wide)
+    await world.tick(settlement)
+    assert f"Request {ids[0]} is not disputed" in settlement.status.disputing
+    assert f"Request {ids[1]} is disputed" in settlement.status.disputing
+    await world.tick(settlement, 2)
+    assert await hold_states(world) == {ids[0]: "held", ids[1]: "disputed"}
+
+
+async def test_one_dispute_does_not_wait_for_another_to_be_final(world: World) -> None:
+    """Windows that end together would be over before the turn of the last."""
+    await set_terms(world)
+    ids = await world.submit(3)
+    await world.compute(ids, output=b"a lie")
+    for request_id in ids:
+        await world.post_proven_by_a_stranger(request_id)
+        await accuse(world, request_id)
+    settlement = disputing(world, confirmations=20)
+    await world.tick(settlement, 5)
+    assert await hold_states(world) == dict.fromkeys(ids, "disputed")
+    assert await world.posted() == 3
 
 
 async def test_the_days_bonds_are_counted_over_restarts(world: World) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferd.chain.disputes import release
+from inferd.chain.signers import LocalSigner
 from inferd.protocol import calls
 from inferd.protocol.hold import Hold
-from inferd.settlement.releases import RELEASE_MODEL, Due, ReleaseTerms, worth_releasing
+from inferd.settlement import releases, releasing
+from inferd.settlement.releases import RELEASE_FIXED_GAS, Due, ReleaseTerms, worth_releasing
 from inferd.settlement.settings import SettlementSettings
-from inferd.settlement.terms import RELEASE_GAS, held_model
+from inferd.settlement.terms import RELEASE_GAS, held_model, release_gas
 from tests.settlement.held import (
     WINDOW_S,
     as_arbiter,
@@ -115,6 +118,54 @@ async def test_not_worth_the_gas__waits_and_says_so(world: World) -> None:
     assert set((await hold_states(world)).values()) == {"released"}
 
 
+async def test_what_is_not_worth_its_gas_hides_nothing_that_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much of it there is, and however long it has been due."""
+    monkeypatch.setattr(releasing, "_LOOKED_AT", 1)
+    await set_terms(world)
+    ids = [*await world.submit(2, fee_wei=GWEI), *await world.submit(1)]
+    await world.compute(ids)
+    for request_id in ids:
+        await world.post_proven_by(world.poster, request_id)
+    await pass_time(world, WINDOW_S + 1)
+    await world.tick(world.settlement(), 4)
+    assert await hold_states(world) == {ids[0]: "held", ids[1]: "held", ids[2]: "released"}
+
+
+async def test_more_than_a_transaction_holds__half_of_them_go_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each takes more than was reckoned with."""
+    monkeypatch.setattr(releases, "release_gas", lambda workers: 1)
+    await set_terms(world)
+    ids = await world.submit(6)
+    await world.compute(ids)
+    await world.tick(world.settlement(), 4)
+    await pass_time(world, WINDOW_S + 1)
+    settlement = world.settlement(max_gas=120_000, confirmations=1)
+    await world.tick(settlement, 9)
+    assert await hold_states(world) == dict.fromkeys(ids, "released")
+    sizes = [
+        len(await world.pool.fetch("SELECT FROM node.tx_item WHERE intent_id = $1", intent["id"]))
+        for intent in await world.intents()
+        if intent["kind"] == "release"
+    ]
+    assert 1 < len(sizes) < 6
+    assert sum(sizes) == 6
+
+
+async def test_payments_of_a_key_that_is_here_no_more_are_released_to_it(world: World) -> None:
+    held = await held_and_due(world, 1)
+    former = world.poster
+    before = await world.credit(former.address)
+    world.poster = LocalSigner(world.anvil.config.account(8))
+    await world.tick(world.settlement(), 4)
+    assert await hold_states(world) == dict.fromkeys(held, "released")
+    assert await world.credit(former.address) == before + FEE // 5
+    assert await world.posted() == 1
+
+
 async def test_a_reorganisation_takes_the_release__it_comes_again_once(world: World) -> None:
     ids = await held_and_due(world)
     settlement = world.settlement()
@@ -162,28 +213,29 @@ async def test_a_dispute_that_was_given_up__keeps_no_callback_back(world: World)
 
 
 @given(
-    earned=st.lists(st.integers(0, 10**15), max_size=8),
+    earned=st.lists(st.tuples(st.integers(0, 10**15), st.integers(1, 4)), max_size=8),
     price=st.integers(1, 10**10),
     limit=st.integers(1, 6),
     late_s=st.integers(0, 4_000),
+    max_gas=st.integers(50_000, 600_000),
 )
 def test_no_release_costs_more_than_it_earns(
-    earned: list[int], price: int, limit: int, late_s: int
+    earned: list[tuple[int, int]], price: int, limit: int, late_s: int, max_gas: int
 ) -> None:
-    terms = ReleaseTerms(price, 1_000 + late_s, 8_000_000)
-    due = [Due(lie(0, 1).held, wei) for wei in earned]
+    terms = ReleaseTerms(price, 1_000 + late_s, max_gas)
+    due = [Due(lie(0, 1, workers).held, wei) for wei, workers in earned]
     chosen = worth_releasing(due, terms, limit)
     assert len(chosen) <= limit
-    gas = RELEASE_MODEL.of(1, len(chosen))
+    gas = RELEASE_FIXED_GAS + sum(release_gas(len(one.held.owners)) for one in chosen)
+    assert gas <= max_gas or len(chosen) <= 1
     whole_wei = sum(one.earned_wei for one in chosen)
-    assert not chosen or whole_wei > terms.cost_wei(gas, len(chosen))
-    assert all(one.earned_wei > terms.cost_wei(RELEASE_GAS, 1) for one in chosen)
-    left = [one for one in due if one not in chosen]
-    if chosen and left and len(chosen) < limit:
-        # None is left that would have paid for itself, but for lack of room.
+    assert not chosen or whole_wei > gas * price
+    assert all(one.earned_wei > one.gas * price for one in chosen)
+    left = [one for one in due if one not in chosen and one.earned_wei > one.gas * price]
+    if chosen and left:
+        # None is left that pays better.
         assert min(o.earned_wei for o in chosen) >= max(o.earned_wei for o in left)
     if not chosen and late_s >= 3_600:
-        best = sorted(earned, reverse=True)[:limit]
-        best = [wei for wei in best if wei > terms.cost_wei(RELEASE_GAS, 1)]
-        cost_wei = terms.cost_wei(RELEASE_MODEL.of(1, len(best)), len(best))
-        assert sum(best) <= cost_wei
+        best = sorted(left, key=lambda one: -one.earned_wei)[:limit]
+        gas = RELEASE_FIXED_GAS + sum(one.gas for one in best)
+        assert gas > max_gas or sum(one.earned_wei for one in best) <= gas * price

@@ -18,7 +18,9 @@ from inferd.protocol.calls import codec
 from inferd.protocol.typed_data import CompactSignature
 from inferd.settlement.batch import load_ready
 from inferd.settlement.receipts import posted_groups, posted_signatures
+from inferd.settlement.releases import RELEASE_FIXED_GAS
 from inferd.settlement.settings import SettlementSettings
+from inferd.settlement.terms import release_gas
 from tests.settlement.held import WINDOW_S, hold_states, pass_time, set_terms
 from tests.settlement.test_accounts_equal_the_chain import Books
 from tests.settlement.world import ETHER, GWEI, POSTER_BPS, World
@@ -87,6 +89,10 @@ async def test_two_requests_of_the_same_workers_share_a_group__and_each_owner_is
         assert await world.credit(await owner_of(world, worker)) == 2 * (FEE_LEFT // 3 + rest_wei)
     observed = await world.pool.fetchrow("SELECT groups, items FROM node.gas_observation")
     assert tuple(observed) == (4, 3), "each signature counts"
+    (post,) = await world.intents()
+    # Each owner, and the poster, may withdraw its credit meanwhile.
+    room = post["gas_limit"] - post["inputs"]["estimated_gas"]
+    assert room >= (4 + 1) * 17_100
     rows = await world.pool.fetch(
         "SELECT worker, others FROM node.tx_item WHERE request_id = ANY($1)", ids
     )
@@ -253,6 +259,10 @@ async def test_a_quorum_under_a_window__held_for_each_owner__released_to_the_wei
     await pass_time(world, WINDOW_S + 1)
     await world.tick(settlement, 4)
     assert await hold_states(world) == dict.fromkeys(ids, "released")
+    gas = await world.pool.fetchval("SELECT max(gas_used) FROM node.tx_attempt WHERE nonce = 1")
+    fresh = 17_100 * len({*owners, world.poster.address})
+    expected = RELEASE_FIXED_GAS + 2 * release_gas(3)
+    assert abs(gas - fresh - expected) < expected // 10
     for place, owner in enumerate(owners):
         rest_wei = FEE_LEFT % 3 if place == 0 else 0
         assert await world.credit(owner) == 2 * (FEE_LEFT // 3 + rest_wei)

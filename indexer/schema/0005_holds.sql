@@ -50,3 +50,6 @@ CREATE INDEX terms_block_number ON chain.terms (block_number);
 -- Logs that came before there were these tables: `Store.claim` writes their rows.
 CREATE INDEX log_held ON chain.log (request_id) WHERE kind = 'PaymentHeld';
 CREATE INDEX log_terms ON chain.log (block_number) WHERE kind = 'ModelTermsSet';
+
+-- Who else is of the same owner, among ever more that anybody has registered.
+CREATE INDEX worker_owner ON chain.worker (owner);

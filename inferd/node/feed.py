@@ -77,8 +77,10 @@ _SELECT = f"""
     CROSS JOIN LATERAL (
         SELECT count(DISTINCT n.worker) AS answers, array_agg(DISTINCT w.signer) AS excluded
         FROM node.result n LEFT JOIN chain.worker o ON o.signer = n.worker
-        LEFT JOIN chain.worker w ON w.signer = n.worker
-                                    OR (w.owner = o.owner AND o.enabled AND o.staked)
+        LEFT JOIN LATERAL (
+            SELECT o.signer UNION ALL
+            SELECT mate.signer FROM chain.worker mate
+            WHERE mate.owner = o.owner AND o.enabled AND o.staked) w ON true
         WHERE r.quorum > 1 AND n.request_id = r.id AND n.commitment = r.commitment
     ) said
     LEFT JOIN node.input i ON i.key = CASE WHEN r.input_kind = 1 THEN sha256(r.input) END

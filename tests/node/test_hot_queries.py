@@ -23,7 +23,7 @@ from inferd.node.account_lines import load_lines, load_lines_of
 from inferd.node.account_rows import fold, load_report, load_senders, load_spent
 from inferd.node.accounts import Period
 from inferd.node.audits import load_decisions_of
-from inferd.node.feed import Feed
+from inferd.node.feed import _SELECT_THESE, Feed
 from inferd.node.jobs import load_jobs, load_servable
 from inferd.node.part import bury
 from inferd.node.result_routes import RESULT
@@ -402,6 +402,17 @@ async def test_no_hot_query_reads_a_large_table_as_a_whole(database: str) -> Non
                     slow[query.query] = whole & LARGE
     await connection.close()
     assert not slow, "\n".join(f"{sorted(whole)}: {query}" for query, whole in slow.items())
+
+
+async def test_no_answer_to_a_quorum_is_looked_up_among_all_workers(connection: Connection) -> None:
+    """Of which anybody can register any number."""
+    await connection.execute(
+        "INSERT INTO chain.worker SELECT int4send(n), int4send(n / 3), '{}', '', 4, 9, true, true,"
+        " 1, 0, 1 FROM generate_series(1, 3000) n"
+    )
+    await connection.execute("ANALYZE chain.worker")
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT json) {_SELECT_THESE}", NOW_S, [1])
+    assert "worker" not in _sequential(json.loads(plan)[0]["Plan"])
 
 
 def is_ours(query: LoggedQuery) -> bool:

@@ -35,6 +35,8 @@ CHECKING = "checks"
 SETTLING = f"{_PART}settling"
 """Whose turn it is of the processes that settle."""
 _CHECK_INTERVAL_S = 1.0
+_ANSWER_S = 5.0
+"""A server that is silent for longer has this process lose its lead."""
 _TURN_PAUSE_S = (0.02, 0.08)
 # A holder whose machine vanished sends no FIN: the server notices by probes within 5 + 3*2 seconds.
 _KEEPALIVES = {
@@ -146,7 +148,8 @@ class Leadership:
     async def _ask(self, query: str, *arguments: object) -> Any:
         try:
             async with self._asking:
-                return await self._connection.fetchval(query, *arguments)
+                # Without a limit `watch`, which waits for its turn, would wait for ever as well.
+                return await self._connection.fetchval(query, *arguments, timeout=_ANSWER_S)
         except (*CONNECTION_LOST, TimeoutError) as error:
             raise LostLeadership(f"the lock's connection ended: {error}") from error
 
@@ -156,7 +159,7 @@ class Leadership:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             try:
                 async with self._asking:
-                    await self._connection.fetchval("SELECT 1", timeout=5)
+                    await self._connection.fetchval("SELECT 1", timeout=_ANSWER_S)
             except (*CONNECTION_LOST, TimeoutError) as error:
                 raise LostLeadership(f"the lock's connection ended: {error}") from error
 

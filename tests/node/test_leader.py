@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -183,3 +185,22 @@ async def test_processes_are_buried_when_their_locks_are_gone(database: str, poo
     assert (living, dead) == ([other.process], [one.process])
     assert not await writes(pool, one)
     await other.release()
+
+
+async def test_a_server_that_hangs_while_a_key_is_asked_for_is_noticed(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferd.node.leader._ANSWER_S", 0.3)
+    leadership = await become_part(database, "part", ["settle"])
+    backend = await leadership._ask("SELECT pg_backend_pid()")
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        watching = asyncio.create_task(leadership.watch())
+        async with asyncio.timeout(30):
+            with pytest.raises(LostLeadership):
+                await leadership.is_elsewhere("poster")
+            with pytest.raises(LostLeadership):
+                await watching
+            await leadership.release()
+    finally:
+        os.kill(backend, signal.SIGCONT)

@@ -77,7 +77,7 @@ class Lease:
 
     @property
     def duration_s(self) -> float:
-        """Seconds it holds from when it was granted."""
+        """Seconds it holds from when it was granted, or taken by who has it computed."""
         return (self.expires_at - self.leased_at).total_seconds()
 
 
@@ -158,18 +158,20 @@ async def claim(
     connection: Connection, dispatcher: str, workers: Sequence[bytes], limit: int
 ) -> list[tuple[Lease, Patience | None, Company | None]]:
     """Takes up to so many active leases of these workers that nobody has taken, oldest first, each
-    with what its round reckoned with and who is to be asked beside. What another one is just taking
-    is passed over."""
+    with what its round reckoned with and who is to be asked beside; they count from now, so that
+    what is taken late is not computed beyond its time. What another one is just taking is passed
+    over."""
     rows = await connection.fetch(
-        f"""
+        """
         UPDATE node.lease SET dispatcher = $1
         WHERE id IN (SELECT id FROM node.lease
                      WHERE state = 'active' AND dispatcher IS NULL AND worker = ANY($2::bytea[])
                        AND expires_at > clock_timestamp()
                      ORDER BY id LIMIT $3
                      FOR UPDATE SKIP LOCKED)
-        RETURNING {_COLUMNS}, p90_ms, p99_ms, inclusion_s, beside, excluded
-        """,  # noqa: S608
+        RETURNING id, request_id, commitment, worker, attempt, expires_at,
+                  clock_timestamp() AS leased_at, p90_ms, p99_ms, inclusion_s, beside, excluded
+        """,
         dispatcher,
         workers,
         limit,

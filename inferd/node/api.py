@@ -28,6 +28,7 @@ from inferd.node.api_models import (
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.pool_models import PoolWorkerView
 from inferd.node.pool_routes import pool_routes
 from inferd.node.private_keys import KeyStatement
 from inferd.node.result_routes import RESULT, result_routes
@@ -61,14 +62,25 @@ class ApiState:
 
     def encryption_key(self) -> EncryptionKeyView | None:
         """To which inputs may be encrypted, by this process or by one that computes."""
+        own = self.own_encryption_key()
+        if own is None and self.others is not None:
+            return self.others.encryption_key
+        return own
+
+    def own_encryption_key(self) -> EncryptionKeyView | None:
+        """The same, where it is this process that reads such inputs."""
         if self.key is None:
-            return None if self.others is None else self.others.encryption_key
+            return None
         signature = self.key.signature
         return EncryptionKeyView(
             key="0x" + self.key.key.hex(),
             poster=to_checksum_address(self.key.poster),
             signature=None if signature is None else "0x" + signature.hex(),
         )
+
+    async def workers_elsewhere(self, connection: Connection) -> Mapping[str, PoolWorkerView]:
+        """By address, as the other processes know them."""
+        return {} if self.others is None else await self.others.pool(connection)
 
     def accounts(self) -> frozenset[Address]:
         """Whose money is the operator's, by this process or by one that settles."""
@@ -184,7 +196,7 @@ def _serve_requests(app: FastAPI, state: ApiState) -> None:
     app.include_router(
         pool_routes(
             lambda: state.status.session if state.status else None,
-            lambda: state.others.pool if state.others else {},
+            state.workers_elsewhere,
             lambda: _database(state),
             lambda: state.names,
         )

@@ -21,8 +21,8 @@ _SERVABLE = """
 async def load_jobs(
     connection: Connection, ids: Sequence[int], names: Mapping[bytes, str]
 ) -> dict[RequestKey, Job]:
-    """Of the requests with these ids that are pending, and whose input is here; `names` are model
-    names by id."""
+    """Of the requests with these ids that are pending, whose input is here, and whose model has a
+    name; `names` are these by the models' ids."""
     rows = await connection.fetch(
         f"""
         SELECT id, commitment, model_id, max_tokens, deadline_s, requester, quorum,
@@ -44,6 +44,7 @@ async def load_jobs(
             quorum=row["quorum"],
         )
         for row in rows
+        if row["model_id"] in names
     }
 
 

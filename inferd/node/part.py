@@ -15,10 +15,11 @@ from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.node.claims import Claims
 from inferd.node.leader import SETTLING, Leadership, bury_processes, poster_role
+from inferd.node.pool_models import PoolWorkerView
 from inferd.node.pool_views import load_pool
 from inferd.node.roles import Role
 from inferd.node.status import index_view
-from inferd.node.told import Said, forget_processes, said_of, said_presence, tell
+from inferd.node.told import Said, Teller, forget_processes, said_of, said_presence
 from inferd.node.wakeup import ENDED_CHANNEL, Wakeup, notify
 from inferd.workers import leases
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from inferd.node.session import Session
 
 _TELL_EVERY_S = 1.0
+_OF_ITS_TIME = 10
+"""So many times as long as it takes to look at all workers of the pool, with their registry and
+what was learnt of them, it is not done again."""
 _BURY_EVERY_S = 1.0
 _UNCLAIMED_S = 5.0
 """A lease that no dispatcher takes within this is granted anew."""
@@ -64,6 +68,9 @@ class Part:
         self._node = node
         self._db = db
         self._leadership = leadership
+        roles = map(str, session.roles)
+        self._teller = Teller(leadership.process, leadership.holder, roles)
+        self._next_view_s = 0.0
 
     def tasks(self, claim_bell: Wakeup) -> dict[str, Callable[[], Awaitable[None]]]:
         """By name, for the supervisor; `claim_bell` is rung by each grant of leases."""
@@ -83,17 +90,25 @@ class Part:
                 process=self._process,
                 fence=self._leadership.fence,
                 bell=claim_bell,
+                look=session.others.look_on,
             )
             tasks |= {"claims": claims.run, "endings": self._tell_endings}
         return tasks
 
     async def _tell_again_and_again(self) -> None:
         while True:
-            said = await self._said()
-            async with self._db.acquire() as connection, connection.transaction():
-                await self._leadership.fence(connection)
-                holder, roles = self._leadership.holder, self._session.roles
-                await tell(connection, self._process, holder, roles, said)
+            said, presences, pool = await self._said(), [], None
+            if Role.DISPATCH in self._session.roles:
+                pool = await self._view_workers()
+                presences = self._session.workers.presences()
+                said.presences = [said_presence(one) for one in presences]
+            try:
+                async with self._db.acquire() as connection, connection.transaction():
+                    await self._leadership.fence(connection)
+                    await self._teller.tell(connection, said, presences, pool)
+            except BaseException:
+                self._teller.forget()
+                raise
             await self._session.tell_bell.wait(until_s=time.time() + _TELL_EVERY_S)
 
     async def _said(self) -> Said:
@@ -106,25 +121,32 @@ class Part:
         if Role.INDEX in self._session.roles:
             said.caught_up, said.index = self._session.caught_up, index_view(self._session)
         if Role.DISPATCH in self._session.roles:
-            await self._say_of_workers(said)
+            self._say_of_keys(said)
         if Role.SETTLE in self._session.roles:
             await self._say_of_settlement(said)
         return said
 
-    async def _say_of_workers(self, said: Said) -> None:
-        session, crew = self._session, self._node.crew
+    async def _view_workers(self) -> list[PoolWorkerView] | None:
+        """How people see the pool's workers; None where that is as new as may be."""
+        session, began_s = self._session, time.monotonic()
+        if began_s < self._next_view_s:
+            return None
         async with self._db.acquire() as connection:
             # It is by these that a second worker is chosen, too.
             views = await session.workers.views(connection, session.own_accounts)
             if Role.SCHEDULE not in session.roles:
                 session.worker_views = views
-            said.pool = (await load_pool(connection, session, crew.names)).workers
-        said.presences = [said_presence(one) for one in session.workers.presences()]
+            found = await load_pool(connection, session, self._node.crew.names)
+        ended_s = time.monotonic()
+        self._next_view_s = ended_s + _OF_ITS_TIME * (ended_s - began_s)
+        return found.workers
+
+    def _say_of_keys(self, said: Said) -> None:
         said.keys_held = {
             worker.hex(): sorted(key.hex() for key in keys)
-            for worker, keys in session.keys_held.items()
+            for worker, keys in self._session.keys_held.items()
         }
-        said.encryption_key = self._node.api.encryption_key()
+        said.encryption_key = self._node.api.own_encryption_key()
 
     async def _say_of_settlement(self, said: Said) -> None:
         session, status = self._session, self._node.status

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from eth_utils.address import is_hex_address, to_canonical_address
 from fastapi import APIRouter, HTTPException, Query
 
-from indexer.database import Pool
+from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.node.evidence_views import EvidenceView, load_evidence
 from inferd.node.pool_models import PoolView, PoolWorkerDetailView, PoolWorkerView
@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 def pool_routes(
     session: Callable[[], Session | None],
-    told: Callable[[], Mapping[str, PoolWorkerView]],
+    told: Callable[[Connection], Awaitable[Mapping[str, PoolWorkerView]]],
     database: Callable[[], Pool],
     names: Callable[[], Mapping[bytes, str]],
 ) -> APIRouter:
@@ -34,14 +34,15 @@ def pool_routes(
     async def workers() -> PoolView:
         """Every worker that is embedded, registered, or has computed for this node."""
         async with database().acquire() as connection:
-            return await load_pool(connection, session(), names(), told())
+            return await load_pool(connection, session(), names(), await told(connection))
 
     @routes.get("/v1/workers/{address}")
     async def worker(address: str) -> PoolWorkerDetailView:
         """One of them: why it is in the pool or not, how it does, its last failures."""
         canonical = _canonical(address)
         async with database().acquire() as connection:
-            found = await load_worker(connection, session(), names(), canonical, told())
+            elsewhere = await told(connection)
+            found = await load_worker(connection, session(), names(), canonical, elsewhere)
         if found is None:
             raise HTTPException(404, f"nothing is known of a worker {address}")
         return found

@@ -1,4 +1,9 @@
-"""What the processes of a split node tell each other, in node.process, and who of them lives."""
+"""What the processes of a split node tell each other, and who of them lives.
+
+Each has a row of node.process, which it writes anew every second. What its workers offer is large
+and changes seldom: it is in node.process_offers, a row for each worker, and of these only what has
+changed is written, and read by the others.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from indexer.database import Connection, Pool
 from indexer.types import Address
@@ -18,7 +23,7 @@ from inferd.node.pool_models import PoolWorkerView
 from inferd.node.roles import WORK, Role
 from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId
-from inferd.workers.standings import Offered, Presence, merged
+from inferd.workers.standings import Offer, Offered, Presence, merged
 from scheduler.model import GasModel
 
 LIVES_S = 10.0
@@ -51,14 +56,20 @@ class OfferSaid(_Said):
     load_ms: float
 
 
+_OFFERS = TypeAdapter(list[OfferSaid])
+_POOL = TypeAdapter(list[PoolWorkerView])
+_Offers = Mapping[ModelId, Offered]
+
+
 class PresenceSaid(_Said):
+    """A worker, beside what it offers."""
+
     address: str
     slots: int
     most_at_once: int
     in_flight: int
     memory_mb: int
     available: bool
-    models: list[OfferSaid]
 
 
 class Said(_Said):
@@ -79,7 +90,6 @@ class Said(_Said):
     presences: list[PresenceSaid] = []
     keys_held: dict[str, list[str]] = {}
     """By worker: to which inputs may be encrypted for it."""
-    pool: list[PoolWorkerView] = []
     encryption_key: EncryptionKeyView | None = None
 
 
@@ -91,6 +101,8 @@ class Process:
     holder: str
     roles: frozenset[str]
     age_s: float
+    version: int
+    """Of the newest of what its workers offer."""
     said: Said
 
 
@@ -117,20 +129,10 @@ def said_presence(presence: Presence) -> PresenceSaid:
         in_flight=presence.in_flight,
         memory_mb=presence.memory_mb,
         available=presence.available,
-        models=[
-            OfferSaid(
-                model=model.hex(),
-                name=offer.name,
-                prior_ms=offer.prior_ms,
-                loaded=offer.loaded,
-                load_ms=offer.load_ms,
-            )
-            for model, offer in presence.models.items()
-        ],
     )
 
 
-def heard_presence(said: PresenceSaid) -> Presence:
+def heard_presence(said: PresenceSaid, offers: _Offers) -> Presence:
     """From what is told."""
     return Presence(
         address=Address(bytes.fromhex(said.address)),
@@ -139,13 +141,31 @@ def heard_presence(said: PresenceSaid) -> Presence:
         in_flight=said.in_flight,
         memory_mb=said.memory_mb,
         available=said.available,
-        models={
-            ModelId(bytes.fromhex(one.model)): Offered(
-                one.name, one.prior_ms, one.loaded, one.load_ms
-            )
-            for one in said.models
-        },
+        models=offers,
     )
+
+
+def _said_offers(models: _Offers) -> list[dict[str, Any]]:
+    return [
+        OfferSaid(model=model.hex(), **asdict(offer)).model_dump()
+        for model, offer in models.items()
+    ]
+
+
+def _heard_offers(told: object) -> _Offers:
+    """Raises ValidationError."""
+    return {
+        ModelId(bytes.fromhex(one.model)): Offered(one.name, one.prior_ms, one.loaded, one.load_ms)
+        for one in _OFFERS.validate_python(told)
+    }
+
+
+def _offered(models: Mapping[ModelId, Offer]) -> _Offers:
+    """As they are at the moment."""
+    return {
+        model: Offered(offer.name, offer.prior_ms, offer.loaded, offer.load_ms)
+        for model, offer in models.items()
+    }
 
 
 def together(views: Sequence[SettlementView]) -> SettlementView:
@@ -166,27 +186,81 @@ def together(views: Sequence[SettlementView]) -> SettlementView:
     )
 
 
-async def tell(
-    connection: Connection, process: str, holder: str, roles: Iterable[str], said: Said
-) -> None:
-    """In the caller's transaction; it counts for `LIVES_S`."""
-    await connection.execute(
-        """
-        INSERT INTO node.process (id, holder, roles, told, at) VALUES ($1, $2, $3, $4, now())
-        ON CONFLICT (id) DO UPDATE SET told = excluded.told, at = excluded.at
-        """,
-        process,
-        holder,
-        sorted(roles),
-        said.model_dump(mode="json", exclude_defaults=True),
-    )
+class Teller:
+    """What one process tells."""
+
+    def __init__(self, process: str, holder: str, roles: Iterable[str]) -> None:
+        self._process = process
+        self._holder = holder
+        self._roles = sorted(roles)
+        self._version = 0
+        self._offers: dict[Address, _Offers] = {}
+        """As they were told last."""
+        self._knows = False
+        """Whether that is all there is in the tables."""
+
+    async def tell(
+        self,
+        connection: Connection,
+        said: Said,
+        presences: Iterable[Presence] = (),
+        pool: Sequence[PoolWorkerView] | None = None,
+    ) -> None:
+        """In the caller's transaction; it counts for `LIVES_S`. `pool`, for people, stays as it was
+        told last where there is none. Call `forget` where the transaction fails."""
+        offers = {one.address: _offered(one.models) for one in presences}
+        changed = [one for one in offers if offers[one] != self._offers.get(one)]
+        gone = [one for one in self._offers if one not in offers]
+        if changed or gone or not self._knows:
+            self._version += 1
+        await connection.execute(
+            """
+            INSERT INTO node.process (id, holder, roles, told, version, at)
+            VALUES ($1, $2, $3, $4, $5, now())
+            ON CONFLICT (id) DO UPDATE
+                SET told = excluded.told, version = excluded.version, at = excluded.at
+            """,
+            self._process,
+            self._holder,
+            self._roles,
+            said.model_dump(mode="json", exclude_defaults=True),
+            self._version,
+        )
+        if gone or not self._knows:
+            await connection.execute(
+                "DELETE FROM node.process_offers"
+                " WHERE process = $1 AND worker <> ALL ($2::bytea[])",
+                self._process,
+                list(offers),
+            )
+        if changed:
+            await connection.executemany(
+                """
+                INSERT INTO node.process_offers (process, worker, version, models)
+                VALUES ($1, $2, $3, $4)
+                ON CONFLICT (process, worker) DO UPDATE
+                    SET version = excluded.version, models = excluded.models
+                """,
+                [(self._process, one, self._version, _said_offers(offers[one])) for one in changed],
+            )
+        if pool is not None:
+            await connection.execute(
+                "UPDATE node.process SET pool = $2 WHERE id = $1",
+                self._process,
+                [one.model_dump(mode="json") for one in pool],
+            )
+        self._offers, self._knows = offers, True
+
+    def forget(self) -> None:
+        """What was told may not be in the tables: the next time all of it is."""
+        self._offers, self._knows = {}, False
 
 
 async def load_processes(connection: Connection) -> list[Process]:
     """Those that live, what was told last first."""
     rows = await connection.fetch(
         """
-        SELECT id, holder, roles, told, extract(epoch FROM now() - at)::float8 AS age_s
+        SELECT id, holder, roles, told, version, extract(epoch FROM now() - at)::float8 AS age_s
         FROM node.process WHERE at > now() - $1 * interval '1 second' ORDER BY at DESC, id
         """,
         LIVES_S,
@@ -199,7 +273,8 @@ async def load_processes(connection: Connection) -> list[Process]:
             log.error("process_not_understood", holder=row["holder"], errors=error.error_count())
             continue
         roles = frozenset(row["roles"])
-        found.append(Process(row["id"], row["holder"], roles, max(0.0, row["age_s"]), said))
+        age_s = max(0.0, row["age_s"])
+        found.append(Process(row["id"], row["holder"], roles, age_s, row["version"], said))
     return found
 
 
@@ -209,6 +284,14 @@ async def forget_processes(connection: Connection, dead: Sequence[str]) -> None:
         "DELETE FROM node.process WHERE id = ANY($1::text[]) OR at < now() - interval '1 hour'",
         dead,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _HeardOffers:
+    """What the workers of one process offer."""
+
+    version: int = 0
+    by_worker: Mapping[Address, _Offers] = field(default_factory=dict)
 
 
 @dataclass
@@ -226,6 +309,8 @@ class Others:
     market: Market | None = None
     """As who settles has told last; None before anybody has seen the chain."""
     _presences: tuple[Presence, ...] = field(default=())
+    _offers: dict[str, _HeardOffers] = field(default_factory=dict)
+    """By process."""
 
     async def run(self) -> None:
         """For ever. Errors of the database propagate."""
@@ -236,12 +321,21 @@ class Others:
     async def look(self) -> None:
         """Once."""
         async with self.db.acquire() as connection:
-            self.processes = await load_processes(connection)
-            self.led_as_a_whole = not self.processes and await is_led_as_a_whole(connection)
-        before, self._presences = self._news(), self._merged()
+            await self.look_on(connection)
+
+    async def look_on(self, connection: Connection) -> None:
+        """The same on a connection, which may be in a transaction."""
+        processes = await load_processes(connection)
+        as_a_whole = not processes and await is_led_as_a_whole(connection)
+        offers: dict[str, _HeardOffers] = {}
+        for one in processes:
+            if Role.DISPATCH in one.roles:
+                offers[one.id] = await self._hear_offers(connection, one, offers)
+        before = self._news()
+        # At once: another look may be under way.
+        self.processes, self.led_as_a_whole, self._offers = processes, as_a_whole, offers
+        self._presences = self._merged()
         self.market = self._market() or self.market
-        for presence in self._presences:
-            self.names.update({model: offer.name for model, offer in presence.models.items()})
         if before != self._news():
             self.on_change()
 
@@ -319,20 +413,62 @@ class Others:
         keys = (said.encryption_key for said in self.saying(Role.DISPATCH))
         return next((key for key in keys if key is not None), None)
 
-    @property
-    def pool(self) -> Mapping[str, PoolWorkerView]:
+    async def pool(self, connection: Connection) -> Mapping[str, PoolWorkerView]:
         """Workers by address, for people: as one that gives them work has them, else the newest."""
+        dispatchers = [one.id for one in self.processes if Role.DISPATCH in one.roles]
         found: dict[str, PoolWorkerView] = {}
-        for said in self.saying(Role.DISPATCH):
-            for view in said.pool:
+        for process in dispatchers:
+            told = await connection.fetchval("SELECT pool FROM node.process WHERE id = $1", process)
+            try:
+                views = _POOL.validate_python(told or [])
+            except ValidationError as error:
+                log.error("process_not_understood", process=process, errors=error.error_count())
+                continue
+            for view in views:
                 known = found.get(view.address)
                 if known is None or (view.in_pool and not known.in_pool):
                     found[view.address] = view
         return found
 
+    async def _hear_offers(
+        self, connection: Connection, process: Process, others: Mapping[str, _HeardOffers]
+    ) -> _HeardOffers:
+        """Reads what has changed since the last look. What one of the `others` offers alike is the
+        same object, which is merged at once."""
+        heard = self._offers.get(process.id, _HeardOffers())
+        if process.version <= heard.version:
+            return heard
+        rows = await connection.fetch(
+            "SELECT worker, models FROM node.process_offers WHERE process = $1 AND version > $2",
+            process.id,
+            heard.version,
+        )
+        known = {**self._offers, **others}.values()
+        there = {Address(bytes.fromhex(one.address)) for one in process.said.presences}
+        offers = {one: models for one, models in heard.by_worker.items() if one in there}
+        for row in rows:
+            worker = Address(row["worker"])
+            try:
+                models = _heard_offers(row["models"])
+            except ValidationError as error:
+                log.error(
+                    "process_not_understood", holder=process.holder, errors=error.error_count()
+                )
+                continue
+            self.names.update({model: offer.name for model, offer in models.items()})
+            alike = (one.by_worker[worker] for one in known if worker in one.by_worker)
+            offers[worker] = next((one for one in alike if one == models), models)
+        return _HeardOffers(process.version, offers)
+
     def _merged(self) -> tuple[Presence, ...]:
         return merged(
-            [heard_presence(one) for one in said.presences] for said in self.saying(Role.DISPATCH)
+            [
+                heard_presence(said, offers.get(Address(bytes.fromhex(said.address)), {}))
+                for said in process.said.presences
+            ]
+            for process in self.processes
+            if Role.DISPATCH in process.roles
+            for offers in [self._offers[process.id].by_worker]
         )
 
     def _news(self) -> tuple[Any, ...]:

@@ -98,7 +98,9 @@ def _both(one: Presence, other: Presence) -> Presence:
 
 def _all_models(
     one: Mapping[ModelId, Offer], other: Mapping[ModelId, Offer]
-) -> dict[ModelId, Offer]:
+) -> Mapping[ModelId, Offer]:
+    if one is other:
+        return one
     return {
         model: Offered(
             name=min(offer.name for offer in offers),

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from indexer.database import Connection
 from inferd.node import part
 from inferd.node.claims import Claims
 from inferd.node.leader import Leadership, become_part
 from inferd.node.part import bury
-from inferd.node.told import Said, load_processes, tell
+from inferd.node.roles import Role
+from inferd.node.told import Others, Said, Teller, load_processes
 from inferd.node.wakeup import Wakeup
 from inferd.protocol.request import model_id
 from inferd.workers.dispatch import Dispatcher
@@ -45,17 +47,27 @@ class Taken:
         self.started.append((lease, job, expected))
 
 
+async def see_nobody(_: Connection) -> None:
+    """Where no process tells anything."""
+
+
 def claims_of(
-    house: House, process: str, dispatcher: Any, workers: Any = None, fence: Any = no_fence
+    house: House,
+    process: str,
+    dispatcher: Any,
+    workers: Any = None,
+    fence: Any = no_fence,
+    **changes: Any,
 ) -> Claims:
+    more: dict[str, Any] = {"names": {model_id(MODEL): MODEL}, "look": see_nobody} | changes
     return Claims(
         house.db,
         workers or WorkerPool(house.workers),
         dispatcher,
-        {model_id(MODEL): MODEL},
         process=process,
         fence=fence,
         bell=Wakeup(),
+        **more,
     )
 
 
@@ -127,6 +139,40 @@ async def test_a_dispatcher_takes_nothing_for_workers_that_it_cannot_use(house: 
     assert not await claims_of(house, "none", Taken([]), reachable).take()
 
 
+async def test_a_model_that_another_dispatcher_was_told_of_sooner_is_computed_too(
+    house: House,
+) -> None:
+    await granted(house, 1)
+    names: dict[bytes, str] = {}
+    others = Others(house.db, names)
+    taker = Taken([])
+    claims = claims_of(house, "late", taker, names=names, look=others.look_on)
+    await take_all(claims)
+    # Nobody knows its name: it is given back, and breaks nothing.
+    assert taker.started == []
+    rows = await house.db.fetch("SELECT state, failure FROM node.lease")
+    assert [tuple(row) for row in rows] == [
+        ("expired", "abandoned: its model is not known here, or the request is gone")
+    ]
+    async with house.db.acquire() as connection, connection.transaction():
+        told = Teller("early", "host", [Role.DISPATCH])
+        await told.tell(connection, Said(), WorkerPool(house.workers).presences())
+    await house.rounds.round()
+    await take_all(claims)
+    assert [(job.model, lease.attempt) for lease, job, _ in taker.started] == [(MODEL, 1)]
+
+
+async def test_what_is_taken_late_is_not_computed_beyond_its_time(house: House) -> None:
+    await granted(house, 1)
+    await house.db.execute(
+        "UPDATE node.lease SET leased_at = leased_at - interval '1 hour',"
+        " expires_at = clock_timestamp() + interval '2 seconds'"
+    )
+    taker = Taken([])
+    await take_all(claims_of(house, "late", taker))
+    assert [0 < lease.duration_s <= 2 for lease, _, _ in taker.started] == [True]
+
+
 async def test_leases_of_a_process_that_is_gone_are_granted_anew(
     house: House, database: str
 ) -> None:
@@ -142,7 +188,8 @@ async def test_leases_of_a_process_that_is_gone_are_granted_anew(
         assert living.process is not None
         async with house.db.acquire() as connection, connection.transaction():
             for one in parts:
-                await tell(connection, one.process or "", "host", ["dispatch"], Said(ready=True))
+                told = Teller(one.process or "", "host", [Role.DISPATCH])
+                await told.tell(connection, Said(ready=True))
         reachable = WorkerPool(house.workers)
         reachable.hold(house.workers[1].address, "of the other")
         await take_all(claims_of(house, dead.process, Taken([]), reachable, dead.fence))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from indexer.database import Pool
 from indexer.types import Address
 from inferd.node.api_models import PosterView, SettlementView
 from inferd.node.leader import become_leader
+from inferd.node.pool_models import PoolWorkerView
 from inferd.node.told import (
     LIVES_S,
     Market,
     Others,
     Said,
+    Teller,
     forget_processes,
     load_processes,
     said_of,
     said_presence,
-    tell,
     together,
 )
 from inferd.protocol.request import ModelId
@@ -33,9 +35,12 @@ def presence(worker: int, *, available: bool = True) -> Presence:
     return Presence(Address(bytes([worker]) * 20), 4, 3, 1, 2_000, available, offered)
 
 
-async def said(pool: Pool, process: str, roles: list[str], what: Said) -> None:
-    async with pool.acquire() as connection:
-        await tell(connection, process, f"host:{process}", roles, what)
+async def said(
+    pool: Pool, process: str, roles: list[str], what: Said, *presences: Presence
+) -> None:
+    what.presences = [said_presence(one) for one in presences]
+    async with pool.acquire() as connection, connection.transaction():
+        await Teller(process, f"host:{process}", roles).tell(connection, what, presences)
 
 
 async def test_what_is_told_is_what_the_others_go_by(pool: Pool) -> None:
@@ -50,7 +55,7 @@ async def test_what_is_told_is_what_the_others_go_by(pool: Pool) -> None:
     market = Market(GAS, 10**18, 40)
     await said(pool, "s", ["settle"], Said(market=said_of(market), own_accounts=[own.hex()]))
     for name, found in (("d", presence(2)), ("e", presence(2, available=False))):
-        await said(pool, name, ["dispatch"], Said(presences=[said_presence(found)]))
+        await said(pool, name, ["dispatch"], Said(), found)
     await others.look()
     assert others.missing == []
     assert others.caught_up
@@ -79,6 +84,92 @@ async def test_what_is_told_is_what_the_others_go_by(pool: Pool) -> None:
     async with pool.acquire() as connection:
         await forget_processes(connection, ["i"])
         assert await load_processes(connection) == []
+
+
+async def test_of_offers_what_has_changed_is_written_and_read(pool: Pool) -> None:
+    async def tell(teller: Teller, *presences: Presence) -> None:
+        what = Said(presences=[said_presence(one) for one in presences])
+        async with pool.acquire() as connection, connection.transaction():
+            await teller.tell(connection, what, presences)
+
+    async def written() -> dict[int, int]:
+        rows = await pool.fetch(
+            "SELECT worker, version FROM node.process_offers WHERE process = 'one' ORDER BY worker"
+        )
+        return {row["worker"][0]: row["version"] for row in rows}
+
+    def heard() -> dict[int, str]:
+        return {one.address[0]: one.models[MODEL].name for one in others.presences}
+
+    one, other = Teller("one", "host", ["dispatch"]), Teller("other", "host", ["dispatch"])
+    others = Others(pool, {})
+    await tell(one, presence(2), presence(3))
+    await tell(other, presence(3))
+    await others.look()
+    assert heard() == {2: "model", 3: "model"}
+    assert await written() == {2: 1, 3: 1}
+    first, second = others._offers["one"], others._offers["other"]
+    three = presence(3).address
+    assert first.by_worker[three] is second.by_worker[three]
+
+    # It has more in hand, and offers the same.
+    await tell(one, replace(presence(2), in_flight=3), presence(3))
+    await others.look()
+    assert await written() == {2: 1, 3: 1}
+    assert others.presences[0].in_flight == 3
+    assert others._offers["one"] is first
+
+    renamed = replace(presence(3), models={MODEL: Offered("aaa", 9.0, loaded=True, load_ms=0.0)})
+    await tell(one, presence(2), renamed)
+    await others.look()
+    assert await written() == {2: 1, 3: 2}
+    assert heard() == {2: "model", 3: "aaa"}
+    await tell(one, renamed)
+    await others.look()
+    assert await written() == {3: 2}
+    assert heard() == {3: "aaa"}
+    newcomer = Others(pool, {})
+    await newcomer.look()
+    assert newcomer.presences == others.presences
+
+    # A transaction that failed may have left less than was told.
+    await pool.execute("DELETE FROM node.process_offers")
+    one.forget()
+    await tell(one, renamed)
+    await others.look()
+    assert await written() == {3: 4}
+    assert heard() == {3: "aaa"}
+
+
+async def test_people_see_workers_as_who_gives_them_work_does(pool: Pool) -> None:
+    def shown(*, in_pool: bool, slots: int) -> PoolWorkerView:
+        return PoolWorkerView(
+            address="0xa",
+            name="",
+            embedded=False,
+            endpoint="",
+            in_pool=in_pool,
+            reason="",
+            slots=slots,
+            limit=None,
+            in_flight=0,
+            circuit="closed",
+            heartbeat_age_s=None,
+            skew_ms=None,
+            stake_wei=None,
+            models=[],
+        )
+
+    tellers = [Teller(name, "host", ["dispatch"]) for name in ("one", "other")]
+    others = Others(pool, {})
+    async with pool.acquire() as connection:
+        await tellers[0].tell(connection, Said(), (), [shown(in_pool=True, slots=1)])
+        await tellers[1].tell(connection, Said(), (), [shown(in_pool=False, slots=2)])
+        await tellers[0].tell(connection, Said())
+        await others.look()
+        assert (await others.pool(connection))["0xa"].slots == 1
+        await connection.execute("UPDATE node.process SET pool = '[{}]' WHERE id = 'one'")
+        assert (await others.pool(connection))["0xa"].slots == 2
 
 
 async def test_results_wait_for_room_as_far_as_they_do_for_everybody(pool: Pool) -> None:

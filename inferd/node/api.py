@@ -28,13 +28,13 @@ from inferd.node.api_models import (
 )
 from inferd.node.health import Health
 from inferd.node.metrics import REGISTRY
+from inferd.node.others import Others
 from inferd.node.pool_models import PoolWorkerView
 from inferd.node.pool_routes import pool_routes
 from inferd.node.private_keys import KeyStatement
 from inferd.node.result_routes import RESULT, result_routes
 from inferd.node.roles import ALL, Role, Roles
 from inferd.node.status import StatusReader
-from inferd.node.told import Others
 from inferd.node.why import why
 from inferd.outputs.files import OutputFiles
 

@@ -43,6 +43,7 @@ from inferd.node.logs import configure_logs
 from inferd.node.memory import give_back
 from inferd.node.metrics import LEADER, READY, SESSION_ENDS, count_call
 from inferd.node.operator_key import opened_operator
+from inferd.node.others import Others
 from inferd.node.preflight import ChainFacts, inspect_chain
 from inferd.node.private_keys import statement_of
 from inferd.node.roles import Role, Roles, computes, exclusive, is_whole
@@ -54,7 +55,6 @@ from inferd.node.status import StatusReader
 from inferd.node.store import Database
 from inferd.node.supervise import PASSING, CrashLoop, SessionEnded, first_cause, run_all
 from inferd.node.threads import give_way
-from inferd.node.told import Others
 from inferd.outputs.files import OutputFiles
 from inferd.protocol.deployment import Deployment, load_deployment
 from inferd.signals import until_signalled

@@ -26,6 +26,7 @@ from inferd.node.input_settings import fetcher_of
 from inferd.node.leader import CHECKING, Leadership, LostLeadership, poster_role
 from inferd.node.limit_settings import budgets_of, limits_of
 from inferd.node.metrics import CHECKS, INPUT_TRIES, RESULTS
+from inferd.node.others import Others
 from inferd.node.part import Part, SharedLocks
 from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.pull_settings import opened_pull
@@ -34,7 +35,7 @@ from inferd.node.rounds import Rounds
 from inferd.node.session_settings import head_trigger, settlement_settings
 from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.supervise import run_all
-from inferd.node.told import Market, Others
+from inferd.node.told import Market
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import (
     ENDED_CHANNEL,

@@ -29,9 +29,10 @@ from inferd.node.api_models import (
 )
 from inferd.node.crew import Crew
 from inferd.node.health import Health
+from inferd.node.others import Others
 from inferd.node.roles import ALL, Role, Roles, is_whole
 from inferd.node.settings import Settings
-from inferd.node.told import Others, Said
+from inferd.node.told import Said
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus
 from inferd.workers import service_stats
@@ -298,6 +299,8 @@ class StatusReader:
 
 
 def _known_workers(session: Session) -> str:
+    if Role.DISPATCH not in session.roles:
+        return f"{len(session.worker_views or ())} of those that dispatch are known"
     elsewhere = session.roster.entries
     own = [view for view in session.worker_views or () if Address(view.id) not in elsewhere]
     return f"{len(own)} of its own and {len(elsewhere)} of other machines are known"

@@ -14,9 +14,10 @@ from indexer.database import Connection
 from inferd.node import part
 from inferd.node.claims import Claims
 from inferd.node.leader import Leadership, become_part
+from inferd.node.others import Others
 from inferd.node.part import bury
 from inferd.node.roles import Role
-from inferd.node.told import Others, Said, Teller, load_processes
+from inferd.node.told import Said, Teller, load_processes
 from inferd.node.wakeup import Wakeup
 from inferd.protocol.request import model_id
 from inferd.workers.dispatch import Dispatcher

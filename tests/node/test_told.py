@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from indexer.database import Pool
 from indexer.types import Address
-from inferd.node.api_models import PosterView, SettlementView
+from inferd.node.api import ApiState
+from inferd.node.api_models import EncryptionKeyView, PosterView, SettlementView
+from inferd.node.health import Health
 from inferd.node.leader import become_leader
+from inferd.node.others import Others, together
+from inferd.node.part import Part
 from inferd.node.pool_models import PoolWorkerView
+from inferd.node.roles import Role
 from inferd.node.told import (
     LIVES_S,
     Market,
-    Others,
     Said,
     Teller,
     forget_processes,
     load_processes,
     said_of,
     said_presence,
-    together,
 )
 from inferd.protocol.request import ModelId
 from inferd.workers.standings import Offered, Presence
@@ -170,6 +174,32 @@ async def test_people_see_workers_as_who_gives_them_work_does(pool: Pool) -> Non
         assert (await others.pool(connection))["0xa"].slots == 1
         await connection.execute("UPDATE node.process SET pool = '[{}]' WHERE id = 'one'")
         assert (await others.pool(connection))["0xa"].slots == 2
+
+
+async def test_a_key_for_private_inputs_is_told_by_who_has_it_alone(pool: Pool) -> None:
+    key = EncryptionKeyView(key="0x01", poster="0x02", signature=None)
+    await said(pool, "computes", ["dispatch", "settle"], Said(encryption_key=key))
+    others = Others(pool, {})
+    await others.look()
+    api = ApiState(Health(), roles=frozenset({Role.DISPATCH}), others=others)
+    assert api.encryption_key() == key
+    session = SimpleNamespace(roles=api.roles, keys_held={})
+    node = SimpleNamespace(health=api.health, api=api)
+    leadership = SimpleNamespace(process="dispatches", holder="host")
+    part: Any = Part(session, node, pool, leadership)  # type: ignore[arg-type]
+    told = await part._said()
+    assert told.encryption_key is None
+
+
+async def test_whose_money_is_the_operators_is_known_while_nobody_settles(pool: Pool) -> None:
+    own = Address(b"\7" * 20)
+    await said(pool, "s", ["settle"], Said(own_accounts=[own.hex()]))
+    others = Others(pool, {})
+    await others.look()
+    assert others.own_accounts == {own}
+    await pool.execute("DELETE FROM node.process")
+    await others.look()
+    assert others.own_accounts == {own}
 
 
 async def test_results_wait_for_room_as_far_as_they_do_for_everybody(pool: Pool) -> None:

@@ -29,6 +29,7 @@ from inferd.chain.requester import Submitted, submit
 from inferd.chain.transact import Sender
 from inferd.protocol.deployment import Deployment
 from inferd.protocol.request import RequestParams, model_id
+from tests.forks import Forked
 
 MODEL = "markov"
 FEE_WEI = 10**16
@@ -148,25 +149,31 @@ class System:
         program: tuple[str, ...] = ("-m", "inferd"),
         environment: dict[str, str] | None = None,
         roles: str = "",
+        forked: bool = False,
         **settings: Any,
     ) -> NodeProcess:
         """Starts a daemon, or a process with some of its `roles`; `program` may be a launcher that
-        breaks it on purpose."""
+        breaks it on purpose. With `forked` it begins with everything loaded, see `tests.forks`."""
         data_dir = self.folder / name
         data_dir.mkdir(exist_ok=True)
         (data_dir / "api.json").unlink(missing_ok=True)
         config = data_dir / "inferd.toml"
         config.write_text(self.settings_toml(data_dir, database_url, **settings))
         log = data_dir / "node.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, *program, "--config", str(config), "node"]
-                + (["--roles", roles] if roles else []),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_clean_environment() | (environment or {}),
-            )
+        arguments = ["--config", str(config), "node", *(["--roles", roles] if roles else [])]
+        given = _clean_environment() | (environment or {})
+        process: subprocess.Popen[bytes] | Forked
+        if forked:
+            process = Forked(arguments, log, given)
+        else:
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [sys.executable, *program, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=given,
+                )
         node = NodeProcess(process, data_dir, log)
         self.nodes.append(node)
         return node
@@ -181,7 +188,7 @@ def _clean_environment() -> dict[str, str]:
 class NodeProcess:
     """A running daemon."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     data_dir: Path
     log: Path
 

@@ -15,6 +15,7 @@ from eth_utils.address import to_checksum_address
 from indexer.database import Connection, connect
 from inferd.chain.register import register_worker
 from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import Completion, Job
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
@@ -60,7 +61,7 @@ class Cluster:
         self.processes: dict[str, NodeProcess] = {}
 
     def start(self, name: str, roles: str) -> NodeProcess:
-        node = self.world.start_node(name, self.database, roles=roles, **SETTINGS)
+        node = self.world.start_node(name, self.database, roles=roles, forked=True, **SETTINGS)
         self.processes[name] = node
         return node
 
@@ -110,7 +111,7 @@ async def agents(world: System, tmp_path: Path) -> AsyncIterator[Slow]:
             agent = await stack.enter_async_context(
                 serving(
                     post,
-                    backend,
+                    Stock((backend,)),
                     settings,
                     log,
                     folder=post.folder(tmp_path),
@@ -177,7 +178,7 @@ async def test_roles_in_processes_of_their_own_settle_each_request_once(
 
     # One that waits for two roles, and one for all.
     standby = cluster.start("standby", "schedule,settle")
-    whole = world.start_node("whole", empty_database, **SETTINGS)
+    whole = world.start_node("whole", empty_database, forked=True, **SETTINGS)
     for node in (standby, whole):
         await node.until_not_ready("standby", PATIENCE_S)
     connection = await connect(empty_database)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from indexer.database import connect
+from inferd.chain.register import register_worker
+from inferd.protocol.worker_api import PULL
+from tests.forks import Forked
 from tests.harness import MODEL, OWNER, POSTER, WORKERS, NodeProcess, System, account, address
 from tests.workers.pull import slow_markov
 from tests.workers.pull.redis_server import PASSWORD, RedisServer, redis_server
@@ -55,20 +55,14 @@ def an_agents_folder(world: System, redis: RedisServer, number: int) -> Path:
     return place
 
 
-def command(place: Path, *arguments: str) -> list[str]:
-    config = ("--config", str(place / "inferd.toml"))
-    return [sys.executable, slow_markov.__file__, *config, *arguments]
-
-
 @contextlib.contextmanager
-def an_agent(place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (place / "agent.log").open("ab") as log:
-        process = subprocess.Popen(
-            command(place, "worker"),
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "COMPUTED": str(place / "computed")},
-        )
+def an_agent(place: Path) -> Iterator[Forked]:
+    process = Forked(
+        ["--config", str(place / "inferd.toml"), "worker"],
+        place / "agent.log",
+        {**os.environ, "COMPUTED": str(place / "computed")},
+        slow_markov.slow_down,
+    )
     try:
         yield process
     finally:
@@ -93,12 +87,20 @@ async def test_one_of_two_is_killed_and_each_request_is_settled_once(
             "node",
             empty_database,
             models=(),
+            forked=True,
             sections=f'[pull]\nurl_file = "{tmp_path}/broker.url"\n[pool]\nheartbeat_s = 0.5',
         )
         places = [an_agents_folder(world, redis, number) for number in WORKERS]
-        for place in places:
-            await asyncio.to_thread(
-                subprocess.run, command(place, "worker", "register"), check=True
+        for number in WORKERS:
+            await register_worker(
+                world.sender(OWNER),
+                account(number),
+                [MODEL],
+                2,
+                1024,
+                None,
+                world.deployment.contracts,
+                endpoint=PULL,
             )
         doomed = stack.enter_context(an_agent(places[0]))
         await until_in_pool(node, WORKERS[0])

@@ -14,6 +14,7 @@ from eth_utils.address import to_canonical_address, to_checksum_address
 from indexer.database import connect
 from inferd.chain.register import register_worker
 from inferd.workers.backends.markov import MarkovBackend
+from inferd.workers.backends.opening import Stock
 from inferd.workers.job import Completion, Job
 from inferd.workers.service.agent import Post, opened_log, serving
 from inferd.workers.service.settings import AgentSettings
@@ -47,7 +48,14 @@ async def hired(
     operators = (to_checksum_address(account(POSTER).address),)
     settings = AgentSettings(port=0, metrics_port=0, operators=operators)
     agent = await stack.enter_async_context(
-        serving(post, backend, settings, log, folder=post.folder(folder), tokens_per_s={MODEL: 1e4})
+        serving(
+            post,
+            Stock((backend,)),
+            settings,
+            log,
+            folder=post.folder(folder),
+            tokens_per_s={MODEL: 1e4},
+        )
     )
     await register_worker(
         world.sender(owner), key, [MODEL], 2, 1024, None, contracts, endpoint=agent.url

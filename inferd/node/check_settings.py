@@ -56,8 +56,8 @@ class CheckSettings(Section):
     """Wrong answers after which a worker is suspended, since you last gave it work again; 0 = it is
     only recorded."""
     suspend_after_lies: int = Field(3, ge=0)
-    """The same of answers within a day that are not what they say: signature, digest, size or
-    manifest. 0 = never."""
+    """The same of answers within a day that are not what they say, in signature, digest or
+    manifest, though their worker signed all of it. 0 = never."""
     models: tuple[CheckedModelSettings, ...] = ()
     """What you know of models, as `[[checks.models]]`."""
 

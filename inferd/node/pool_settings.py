@@ -45,7 +45,8 @@ class PoolSettings(Section):
     """Of each call of a worker: to connect, until its answer begins beyond what it was asked to
     wait, and until it ends."""
     max_output_mb: float = Field(4.0, gt=0, le=100)
-    """An output that is larger is not taken."""
+    """An output that is larger is not taken, at no cost to its worker's reputation: the request
+    goes to others."""
     max_workers: int = Field(256, ge=0, le=10_000)
     """How many workers are used, those with the most stake; 0 = none of other machines."""
 

@@ -1,9 +1,11 @@
-"""Who asks a worker agent, and that its heartbeat is its own: EIP-712, and the header's form.
+"""Who asks a worker agent, and that heartbeats and answers are its own: EIP-712, and the headers'
+forms.
 
   EIP712Domain   name "inferd worker", version "1", chainId, verifyingContract = InferenceResults
   OperatorRequest(string method,string target,bytes32 bodyHash,address worker,bytes32 nonce,
                   uint64 expiresAt)
   Heartbeat(bytes32 nonce,uint64 atMs,bytes32 bodyHash)
+  Answer(bytes32 nonce,bytes32 bodyHash)
 
 The domain's name differs from that of results, so no such signature is ever one over results.
 
@@ -12,6 +14,11 @@ The domain's name differs from that of results, so no such signature is ever one
 `body` is keccak256 of the request's body, also of an empty one: with it the signature can be
 judged before a byte of the body is read. `target` is path and query as they follow the worker's
 endpoint, from "/v1/" on, so that a reverse proxy may put a prefix before it.
+
+  Inferd-Signature: 0x..
+
+is an answer's header: the worker's word that all of the body is its answer to the request with this
+nonce, and nothing of it was put there on the way.
 """
 
 from __future__ import annotations
@@ -47,6 +54,9 @@ _REQUEST_TYPEHASH = keccak(
     "bytes32 nonce,uint64 expiresAt)"
 )
 _HEARTBEAT_TYPEHASH = keccak(text="Heartbeat(bytes32 nonce,uint64 atMs,bytes32 bodyHash)")
+_ANSWER_TYPEHASH = keccak(text="Answer(bytes32 nonce,bytes32 bodyHash)")
+ANSWER_HEADER = "Inferd-Signature"
+_ANSWER_SIGNATURE = re.compile(r"0x[0-9a-f]{128}", re.ASCII)
 _HEADER = re.compile(
     r"Inferd operator=0x([0-9a-f]{40}), ?body=0x([0-9a-f]{64}), ?nonce=0x([0-9a-f]{64}), ?"
     r"expires=(0|[1-9][0-9]{0,18}), ?signature=0x([0-9a-f]{128}(?:[0-9a-f]{2})?)",
@@ -196,3 +206,25 @@ def checked_heartbeat(
     if of_hex(heartbeat.nonce) != nonce:
         raise BadHeartbeat("it names another request")
     return heartbeat
+
+
+def answer_signature(signer: DigestSigner, domain: Hash32, nonce: Hash32, body: bytes) -> str:
+    """The value of ANSWER_HEADER, for the answer to the request with `nonce`."""
+    return as_hex(signer.sign(_answer_digest(domain, nonce, body)))
+
+
+def is_vouched_for(
+    header: str, body: bytes, *, nonce: Hash32, worker: Address, domain: Hash32
+) -> bool:
+    """Whether the worker signed that it answers the request with `nonce` by just this body."""
+    if not _ANSWER_SIGNATURE.fullmatch(header):
+        return False
+    try:
+        signer = recover(_answer_digest(domain, nonce, body), CompactSignature(of_hex(header)))
+    except BadSignature:
+        return False
+    return signer == worker
+
+
+def _answer_digest(domain: Hash32, nonce: Hash32, body: bytes) -> Hash32:
+    return typed_digest(domain, keccak(_ANSWER_TYPEHASH + nonce + body_hash(body)))

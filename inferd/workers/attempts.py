@@ -39,6 +39,8 @@ _OF_LEASE = 0.9
 """Part of a lease within which those beside its worker must have answered."""
 _MAY_GO_ON = (FailureKind.TIMEOUT, FailureKind.FAILED)
 """After which the worker may compute on."""
+_OF_NO_USE = (FailureKind.LIED, FailureKind.DECLINED)
+"""After which the worker may keep an answer that nobody will take."""
 
 
 class Attempts:
@@ -209,9 +211,10 @@ class Attempts:
         outcome = await _outcome(worker, job, limit_s, log)
         took_ms = 1000.0 * (time.monotonic() - begun_at_s)
         self._tell_pool(address, outcome, begun_at_s, took_ms, expected)
-        if isinstance(outcome, Failure) and outcome.kind is FailureKind.LIED:
+        if isinstance(outcome, Failure) and outcome.kind in _OF_NO_USE:
             self._drop(worker, job)
-            self._on_lie(job, address, outcome)
+            if outcome.kind is FailureKind.LIED:
+                self._on_lie(job, address, outcome)
         return outcome
 
     def _tell_pool(

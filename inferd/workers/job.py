@@ -102,7 +102,8 @@ class WorkerFailed(JobError):
 
 
 class WorkerLied(WorkerFailed):
-    """What the worker answered is not what it says it is: digest, signature, size or manifest."""
+    """What the worker answered, and signed as its answer, is not what it says it is: digest,
+    signature or manifest."""
 
     def __init__(self, reason: str, *, signed: SignedResult | None = None) -> None:
         """`signed` is what it put its name to all the same, where its signature holds."""
@@ -124,8 +125,9 @@ class BadInput(JobError):
 
 
 class Declined(JobError):
-    """A worker that may not be believed says that the request itself is at fault. It counts as a
-    try of the request, and not against the worker; the request goes to others."""
+    """A worker that may not be believed says that the request itself is at fault, or its answer is
+    larger than this node takes. It counts as a try of the request, and not against the worker; the
+    request goes to others."""
 
 
 class RefusedToSign(Exception):

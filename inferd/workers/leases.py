@@ -38,7 +38,8 @@ class FailureKind(StrEnum):
     ABANDONED = "abandoned"
     """The daemon ended. It says nothing about request or worker."""
     DECLINED = "declined"
-    """A worker elsewhere says that no worker can compute it, which others may see otherwise."""
+    """A worker elsewhere says that no worker can compute it, which others may see otherwise; or its
+    output is larger than this node takes."""
     TIMEOUT = "timeout"
     FAILED = "failed"
     LIED = "lied"

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from inferd.net.guarded import Answer, ExchangeError, Malformed, TooLarge, Unreachable
+from inferd.protocol.worker_api_signing import ANSWER_HEADER
 
-HEADERS = ("Date", "Retry-After")
+HEADERS = ("Date", "Retry-After", ANSWER_HEADER)
 """Of an answer's headers those that say something to the operator."""
 _FRAME_BYTES = 4 * 1024
 

@@ -21,7 +21,7 @@ from indexer.types import Address
 from inferd.workers.pull import names
 from inferd.workers.pull.apps import TASK_LIMIT_S, pulling
 from inferd.workers.pull.broker import Broker, check_broker, refused_by
-from inferd.workers.pull.messages import Told
+from inferd.workers.pull.messages import HEADERS, Told
 
 _STOP_WITHIN_S = 2.5
 """Beside what jobs may still take once the agent is told to stop."""
@@ -161,8 +161,7 @@ class Puller:
         async with asyncio.timeout(TASK_LIMIT_S):
             response = await self._respond(request)
         headers = {"Date": formatdate(usegmt=True)}
-        if "Retry-After" in response.headers:
-            headers["Retry-After"] = response.headers["Retry-After"]
+        headers |= {name: response.headers[name] for name in HEADERS if name in response.headers}
         told = Told(response.status, headers, bytes(response.body or b"").decode())
         return {"status": told.status, "headers": told.headers, "body": told.body}
 

@@ -20,7 +20,7 @@ from inferd.protocol.worker_api import (
     of_hex,
     signed_item,
 )
-from inferd.workers.job import Job, SignedResult, WorkerLied
+from inferd.workers.job import Declined, Job, SignedResult, WorkerLied
 
 _MAX_DEPTH = 8
 _LONGEST_TOKEN = 512
@@ -58,10 +58,11 @@ def checked_result(
 
     What it says of its time counts only where the model was not loaded before, whose loading is
     reckoned with apart; and never more than the time that has passed. `tokens_per_s` is what its
-    heartbeat says of the model. Raises WorkerLied, with what is signed all the same.
+    heartbeat says of the model. Raises WorkerLied, with what is signed all the same, and Declined
+    for an output that is too large.
     """
     if len(done.output) > max_output_bytes:
-        raise WorkerLied(f"its output has more than {max_output_bytes} bytes")
+        raise Declined(f"its output has more than {max_output_bytes} bytes")
     try:
         item, signature = signed_item(done, job_id(job), worker, results_domain)
     except BadAnswer as error:

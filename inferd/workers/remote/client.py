@@ -25,11 +25,13 @@ from inferd.protocol.worker_api import (
     decode,
 )
 from inferd.protocol.worker_api_signing import (
+    ANSWER_HEADER,
     BadHeartbeat,
     OperatorRequest,
     authorization,
     body_hash,
     checked_heartbeat,
+    is_vouched_for,
 )
 
 _VALID_S = 30.0
@@ -152,6 +154,16 @@ class WorkerClient:
             },
             body=body or None,
             repeatable=False,
+        )
+
+    def vouched_for(self, answer: Answer, nonce: Hash32) -> bool:
+        """Whether the worker itself said all of this, in answer to the call with that nonce."""
+        return is_vouched_for(
+            answer.headers.get(ANSWER_HEADER, ""),
+            answer.body,
+            nonce=nonce,
+            worker=self.worker,
+            domain=self.operator.api_domain,
         )
 
     async def beat(self) -> Beat:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from indexer.backoff import Backoff
-from indexer.types import Address
+from indexer.types import Address, Hash32
 from inferd.net.guarded import Answer, ExchangeError, Forbidden, TooLarge, TooSlow, Unreachable
 from inferd.protocol.private import EncryptionKey
 from inferd.protocol.request import ModelId
@@ -80,9 +82,18 @@ class Announced:
     """To which private inputs may be encrypted; what it says itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What came to a call, and the call's nonce."""
+
+    answer: Answer
+    nonce: Hash32
+
+
 class RemoteWorker(Elsewhere):
     """Asks for the same job until it has an answer, which the worker keeps: an answer that was lost
-    on the way costs a second question and no second computation. It believes nothing unchecked.
+    on the way costs a second question and no second computation. It believes nothing unchecked, and
+    calls nothing a lie that the worker did not sign: who is between can change answers.
 
     Cancelling a computation cancels nothing at the worker; `drop` does.
     """
@@ -132,11 +143,11 @@ class RemoteWorker(Elsewhere):
         while True:
             asked_s = time.monotonic()
             try:
-                answer = await (self._ask(job) if ask else self._poll(job))
-                if answer.status == 404 and not ask:
+                said = await (self._ask(job) if ask else self._poll(job))
+                if said.answer.status == 404 and not ask:
                     raise Unreachable("it has forgotten the job")
-                _check_passage(answer, taken=taken)
-                done = self._done(answer)
+                _check_passage(said.answer, taken=taken)
+                done = self._done(said)
             except _PASSING as error:
                 # It may never have heard of the job, so it is asked as the first time.
                 ask = True
@@ -147,7 +158,7 @@ class RemoteWorker(Elsewhere):
             except ExchangeError as error:
                 raise _failed(error) from None
             if done is not None:
-                return self._checked(done, job, begun_s, was_loaded=was_loaded)
+                return self._checked(done, said, job, begun_s, was_loaded=was_loaded)
             ask, taken = False, True
             if time.monotonic() - asked_s < _EARLY_S:
                 await asyncio.sleep(pauses.next_s())
@@ -158,15 +169,15 @@ class RemoteWorker(Elsewhere):
         pauses = self._pauses()
         while True:
             try:
-                answer = await self._poll(job)
-                _check_passage(answer, taken=True)
-                done = self._done(answer)
+                said = await self._poll(job)
+                _check_passage(said.answer, taken=True)
+                done = self._done(said)
             except _PASSING:
                 done = None
             except ExchangeError as error:
                 raise _failed(error) from None
             if done is not None:
-                return self._checked(done, job, begun_s, was_loaded=False)
+                return self._checked(done, said, job, begun_s, was_loaded=False)
             await asyncio.sleep(pauses.next_s())
 
     async def drop(self, job: Job) -> None:
@@ -199,9 +210,9 @@ class RemoteWorker(Elsewhere):
         try:
             return CompactSignature(of_hex(decode(answer.body, SignAnswer).signature))
         except BadMessage:
-            raise WorkerLied("its signature cannot be read") from None
+            raise WorkerFailed("its signature cannot be read") from None
 
-    async def _ask(self, job: Job) -> Answer:
+    async def _ask(self, job: Job) -> _Said:
         request = JobRequest(
             request_id=str(job.request_id),
             commitment=as_hex(job.commitment),
@@ -215,23 +226,29 @@ class RemoteWorker(Elsewhere):
         )
         return await self._call("POST", JOBS, encode(request), wait_ms=request.wait_ms)
 
-    async def _poll(self, job: Job) -> Answer:
+    async def _poll(self, job: Job) -> _Said:
         wait_ms = _wait_ms(job)
         target = f"{job_id(job).path}?wait_ms={wait_ms}"
         return await self._call("GET", target, wait_ms=wait_ms)
 
-    async def _call(self, method: str, target: str, body: bytes = b"", *, wait_ms: int) -> Answer:
+    async def _call(self, method: str, target: str, body: bytes = b"", *, wait_ms: int) -> _Said:
         most = self._max_output_bytes * 4 // 3 + MAX_MANIFEST_BYTES + _FRAME_BYTES
-        return await self.client.call(method, target, body, wait_s=wait_ms / 1000, max_bytes=most)
+        nonce = Hash32(secrets.token_bytes(32))
+        answer = await self.client.call(
+            method, target, body, wait_s=wait_ms / 1000, max_bytes=most, nonce=nonce
+        )
+        return _Said(answer, nonce)
 
-    def _done(self, answer: Answer) -> JobDone | None:
+    def _done(self, said: _Said) -> JobDone | None:
         """None while it runs."""
+        answer = said.answer
         match answer.status:
             case 200 | 202:
-                try:
-                    read = decode_answer(answer.body)
-                except BadMessage:
-                    raise WorkerLied("its answer cannot be read") from None
+                with self._proved(said):
+                    try:
+                        read = decode_answer(answer.body)
+                    except BadMessage:
+                        raise WorkerLied("its answer cannot be read") from None
                 return read if isinstance(read, JobDone) else None
             case 503 | 429:
                 raise WorkerBusy(refusal_words(answer), retry_after_s=retry_after_s(answer))
@@ -241,19 +258,30 @@ class RemoteWorker(Elsewhere):
                 raise WorkerFailed(refusal_words(answer))
 
     def _checked(
-        self, done: JobDone, job: Job, begun_s: float, *, was_loaded: bool
+        self, done: JobDone, said: _Said, job: Job, begun_s: float, *, was_loaded: bool
     ) -> SignedResult:
         offer = self.models.get(job.model_id)
-        return checked_result(
-            done,
-            job,
-            self.address,
-            self.client.operator.results_domain,
-            max_output_bytes=self._max_output_bytes,
-            elapsed_ms=1000 * (time.monotonic() - begun_s),
-            was_loaded=was_loaded,
-            tokens_per_s=0.0 if offer is None else offer.tokens_per_s,
-        )
+        with self._proved(said):
+            return checked_result(
+                done,
+                job,
+                self.address,
+                self.client.operator.results_domain,
+                max_output_bytes=self._max_output_bytes,
+                elapsed_ms=1000 * (time.monotonic() - begun_s),
+                was_loaded=was_loaded,
+                tokens_per_s=0.0 if offer is None else offer.tokens_per_s,
+            )
+
+    @contextlib.contextmanager
+    def _proved(self, said: _Said) -> Iterator[None]:
+        """What is found within is a lie only where the worker signed all that it is found in."""
+        try:
+            yield
+        except WorkerLied as lie:
+            if not self.client.vouched_for(said.answer, said.nonce):
+                raise WorkerFailed(lie.reason) from None
+            raise
 
     def _pauses(self) -> Backoff:
         return Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, dice=self._dice)
@@ -274,9 +302,9 @@ def _wait_ms(job: Job) -> int:
     return int(min(MAX_WAIT_MS, max(0, min(1000 * _POLL_S, left_ms))))
 
 
-def _failed(error: ExchangeError) -> WorkerFailed:
+def _failed(error: ExchangeError) -> WorkerFailed | Declined:
     if isinstance(error, TooLarge):
-        return WorkerLied(error.reason)
+        return Declined(error.reason)  # How much this node takes, no worker was told.
     if isinstance(error, Forbidden):
         return WorkerFailed(f"its endpoint may not be called: {error.reason}")
     return WorkerFailed(error.reason)

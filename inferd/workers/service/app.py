@@ -20,7 +20,6 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from indexer.types import Address
 from inferd.protocol.worker_api import (
     HEALTH,
     JOBS,
@@ -40,7 +39,7 @@ from inferd.protocol.worker_api import (
     decode,
     encode,
 )
-from inferd.protocol.worker_api_signing import Credentials, body_hash
+from inferd.protocol.worker_api_signing import ANSWER_HEADER, Credentials, body_hash
 from inferd.workers.job import RefusedToSign, WorkerFailed
 from inferd.workers.service import metrics
 from inferd.workers.service.auth import Doubt, Gate, TooOften, Unauthorised
@@ -154,9 +153,9 @@ class Api:
         operator = credentials.operator
         match request.method, kind:
             case "POST", "jobs" if path == JOBS and not query:
-                return await self._submit(operator, decode(body, JobRequest))
+                return await self._submit(credentials, decode(body, JobRequest))
             case "GET", "job":
-                return await self._ask(operator, _job_id(path), _wait_s(query))
+                return await self._ask(credentials, _job_id(path), _wait_s(query))
             case "DELETE", "job" if not query:
                 await self._jobs.drop(operator, _job_id(path))
                 return _json(JobGone())
@@ -167,13 +166,22 @@ class Api:
                 return _json(self._pulse.beat(credentials.nonce))
         raise BadMessage("there is nothing at this path with this method")
 
-    async def _submit(self, operator: Address, asked: JobRequest) -> web.Response:
-        await self._jobs.submit(operator, asked)
-        return await self._ask(operator, asked.id, asked.wait_ms / 1000)
+    async def _submit(self, asker: Credentials, asked: JobRequest) -> web.Response:
+        await self._jobs.submit(asker.operator, asked)
+        return await self._ask(asker, asked.id, asked.wait_ms / 1000)
 
-    async def _ask(self, operator: Address, job: JobId, wait_s: float) -> web.Response:
-        answer = await self._jobs.answer(operator, job, wait_s)
-        return _json(answer, status=202 if isinstance(answer, JobRunning) else 200)
+    async def _ask(self, asker: Credentials, job: JobId, wait_s: float) -> web.Response:
+        answer = await self._jobs.answer(asker.operator, job, wait_s)
+        if isinstance(answer, JobRunning):
+            return _json(answer, status=202)
+        body = encode(answer)
+        response = _whole(body)
+        response.headers[ANSWER_HEADER] = (
+            self._pulse.vouch(asker.nonce, body)
+            if len(body) <= _HASHED_AT_ONCE_BYTES
+            else await asyncio.to_thread(self._pulse.vouch, asker.nonce, body)
+        )
+        return response
 
     async def _body(self, request: Asked, credentials: Credentials) -> bytes:
         """The body that was signed. Raises Unanswered and Unauthorised."""
@@ -277,7 +285,11 @@ def _wait_s(query: str) -> float:
 
 
 def _json(message: msgspec.Struct, *, status: int = 200) -> web.Response:
-    return web.Response(body=encode(message), status=status, content_type="application/json")
+    return _whole(encode(message), status=status)
+
+
+def _whole(body: bytes, *, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
 
 
 def _error(code: ErrorCode, message: str, retry_after_s: float | None = None) -> web.Response:

@@ -17,7 +17,7 @@ from inferd.protocol.worker_api import (
     SignedKey,
     as_hex,
 )
-from inferd.protocol.worker_api_signing import sign_heartbeat
+from inferd.protocol.worker_api_signing import answer_signature, sign_heartbeat
 from inferd.workers.backends.base import Backend
 from inferd.workers.sealing import Sealing
 from inferd.workers.service.jobs import Jobs
@@ -26,7 +26,7 @@ _MEMORY = Path("/proc/meminfo")
 
 
 class Pulse:
-    """Answers with the numbers of now."""
+    """Answers with the numbers of now, and signs answers."""
 
     def __init__(
         self,
@@ -75,6 +75,10 @@ class Pulse:
             encryption_keys=self._keys,
         )
         return sign_heartbeat(self._signer, self._domain, heartbeat)
+
+    def vouch(self, nonce: Hash32, body: bytes) -> str:
+        """The worker's word that this is its answer to the request with this nonce."""
+        return answer_signature(self._signer, self._domain, nonce, body)
 
 
 def signed_keys(

@@ -43,6 +43,22 @@ async def test_three_lies_within_a_day_suspend(pool: Pool) -> None:
         assert await house.records() == [], "another key's signature proves nothing against it"
 
 
+async def test_what_somebody_between_could_have_changed_suspends_nobody(pool: Pool) -> None:
+    """A relay that mixes answers up, or somebody who changes them, costs tries and no trust."""
+    async with living_in(pool, RULES) as house:
+        worker = await house.hire(1)
+        worker.vouches = False
+        spoilt = [lambda job, done: wrong_key(job, done.output), other_output, impossible]
+        for number, mangle in enumerate(spoilt * 2, 1):
+            worker.mangle = mangle
+            await house.serve(a_job(number), worker)
+        assert await house.suspended() == set()
+        assert await house.lies(worker) == 0
+        assert await house.records() == []
+        failed = await pool.fetchval("SELECT failed FROM node.reputation")
+        assert failed == 2 * len(spoilt)
+
+
 async def test_what_is_signed_all_the_same_is_kept(pool: Pool) -> None:
     async with living_in(pool, RULES) as house:
         liar = await house.hire(1)

@@ -14,15 +14,16 @@ import pytest
 from celery.worker import state
 from redis.exceptions import NoPermissionError
 
-from indexer.types import Address
+from indexer.types import Address, Hash32
 from inferd.net.guarded import Limits, Malformed, TooLarge, TooSlow, Unreachable
 from inferd.protocol.worker_api import JOBS, encode
-from inferd.workers.job import Job, RefusedToSign, WorkerBusy, WorkerLied
+from inferd.workers.job import Job, RefusedToSign, WorkerBusy, WorkerFailed
 from inferd.workers.pull import names
 from inferd.workers.pull.apps import asking, queue_of
 from inferd.workers.pull.broker import Broker, BrokerRefused
 from inferd.workers.pull.messages import arguments
 from inferd.workers.pull.puller import PullingEnded
+from inferd.workers.remote.answers import job_id
 from inferd.workers.remote.client import NoBeat
 from tests.settlement.certificates import make_certificates
 from tests.workers.pull.redis_server import RedisServer
@@ -49,6 +50,10 @@ async def test_jobs_heartbeats_and_signatures(redis: RedisServer, tmp_path: Path
         )
         assert [result.key.id for result in results] == [1, 2, 3, 4, 5, 6]
         assert results[5].output == large
+        nonce = Hash32(b"\x07" * 32)
+        target = f"{job_id(a_job(1)).path}?wait_ms=0"
+        answer = await asker.client.call("GET", target, nonce=nonce)
+        assert asker.client.vouched_for(answer, nonce)
         again = await asker.worker.compute(a_job(6, b"large"))
         assert again.digest == results[5].digest
         assert len(backend.calls) == 6
@@ -252,7 +257,7 @@ async def test_what_a_worker_makes_up_is_not_believed(redis: RedisServer) -> Non
         lying = asyncio.create_task(
             made_up(json.dumps({"status": "SUCCESS", "result": told("[]")}).encode())
         )
-        with pytest.raises(WorkerLied):
+        with pytest.raises(WorkerFailed, match="cannot be read"):
             await asker.worker.compute(a_job(1))
         await lying
 

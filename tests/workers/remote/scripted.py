@@ -33,6 +33,8 @@ from inferd.protocol.worker_api import (
     encode,
 )
 from inferd.protocol.worker_api_signing import (
+    ANSWER_HEADER,
+    answer_signature,
     check_signature,
     parse_authorization,
     sign_heartbeat,
@@ -94,6 +96,8 @@ class ScriptedWorker:
     """Answers wait for it."""
     beat_fault: Fault | None = None
     mangle: Callable[[JobId, JobDone], JobDone] = lambda job, done: done
+    vouches: bool = True
+    """Signs its answers as a whole, whatever they are."""
     tasks: dict[JobId, asyncio.Task[None]] = field(default_factory=dict)
     url: str = ""
 
@@ -122,7 +126,7 @@ class ScriptedWorker:
             self.asked.append(asked.id)
             if asked.id not in self.kept and asked.id not in self.tasks:
                 self.tasks[asked.id] = asyncio.create_task(self._compute(asked))
-            return await self._answer(asked.id, asked.wait_ms)
+            return await self._answer(asked.id, asked.wait_ms, credentials.nonce)
         job = JobId.parse(request.path.rpartition("/")[2])
         if request.method == "DELETE":
             self.dropped.append(job)
@@ -131,7 +135,7 @@ class ScriptedWorker:
             self.kept.pop(job, None)
             return _json(JobGone())
         self.polled.append(job)
-        return await self._answer(job, int(request.query.get("wait_ms", "0")))
+        return await self._answer(job, int(request.query.get("wait_ms", "0")), credentials.nonce)
 
     async def _compute(self, asked: JobRequest) -> None:
         if self.gate is not None:
@@ -141,11 +145,18 @@ class ScriptedWorker:
             asked.id, b"answer to " + asked.input, self.key, self.results_domain
         )
 
-    async def _answer(self, job: JobId, wait_ms: int) -> web.Response:
+    async def _answer(self, job: JobId, wait_ms: int, nonce: Hash32) -> web.Response:
         if job in self.tasks:
             await asyncio.wait({self.tasks[job]}, timeout=wait_ms / 1000)
         if job in self.kept:
-            return _json(self.mangle(job, self.kept[job]))
+            said = _json(self.mangle(job, self.kept[job]))
+            assert isinstance(said.body, bytes)
+            if self.vouches:
+                signer = DigestSigner(self.key)
+                said.headers[ANSWER_HEADER] = answer_signature(
+                    signer, self.api_domain, nonce, said.body
+                )
+            return said
         if job in self.tasks:
             return _json(JobRunning(), 202)
         return web.json_response({"code": "unknown_job", "message": "no"}, status=404)

@@ -11,7 +11,7 @@ from eth_keys.datatypes import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.types import Address
+from indexer.types import Address, Hash32
 from inferd.net.guarded import Answer, GuardedClient
 from inferd.net.reach import PUBLIC
 from inferd.protocol.result import digest_of, pack_items
@@ -20,7 +20,7 @@ from inferd.protocol.worker_api import encode
 from inferd.workers.job import JobError, SignedResult
 from inferd.workers.remote.answers import job_id
 from inferd.workers.remote.client import WorkerClient, retry_after_s
-from inferd.workers.remote.worker import RemoteWorker
+from inferd.workers.remote.worker import RemoteWorker, _Said
 from inferd.workers.retries import RetryBudget
 from tests.workers.remote.scripted import OPERATOR, RESULTS_DOMAIN, signed
 from tests.workers.support import a_job
@@ -41,8 +41,9 @@ def take(answer: Answer) -> SignedResult | None:
     """What the pool makes of it; None where the worker says that it runs."""
     client = WorkerClient(GuardedClient(PUBLIC), "https://w.example", WORKER, OPERATOR)
     worker = RemoteWorker(client, RetryBudget(), max_output_bytes=1_000)
-    done = worker._done(answer)
-    return None if done is None else worker._checked(done, JOB, 0.0, was_loaded=True)
+    said = _Said(answer, Hash32(bytes(32)))
+    done = worker._done(said)
+    return None if done is None else worker._checked(done, said, JOB, 0.0, was_loaded=True)
 
 
 def holds(result: SignedResult) -> bool:

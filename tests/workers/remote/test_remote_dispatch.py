@@ -23,7 +23,7 @@ from inferd.workers.leases import FailureKind, Lease, failure_kind
 from inferd.workers.pool import WorkerPool
 from inferd.workers.remote.worker import RemoteWorker
 from scheduler.patience import Patience
-from tests.workers.remote.scripted import ScriptedWorker, listening, remote, wrong_key
+from tests.workers.remote.scripted import ScriptedWorker, listening, remote, signed, wrong_key
 from tests.workers.support import MODEL, a_job, lease_for, until
 
 OWNER = Address(b"\x22" * 20)
@@ -266,6 +266,15 @@ async def test_a_lie_is_counted_with_what_it_was(house: House) -> None:
     assert (failure.request_id, failure.failure) == (1, "lied: the signature is another key's")
     failed = await house.database.fetchval("SELECT failed FROM node.service_stat")
     assert failed == 1, "and against its reliability"
+
+
+async def test_an_output_that_is_too_large_costs_a_try_and_nothing_else(house: House) -> None:
+    worker = await house.hire(1)
+    worker.mangle = lambda job, done: signed(job, bytes(10_001), worker.key)
+    lease = await house.serve(a_job(1), worker)
+    await until(lambda: house.outcomes and worker.dropped)
+    assert await house.end_of(lease) == ("failed", FailureKind.DECLINED)
+    assert await house.counts(worker) == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

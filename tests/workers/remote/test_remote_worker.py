@@ -14,6 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import group_digest, recover
 from inferd.protocol.worker_api import JobDone, JobId, as_hex
+from inferd.protocol.worker_api_signing import ANSWER_HEADER
 from inferd.workers.job import (
     Declined,
     Job,
@@ -200,10 +201,6 @@ def of_other_job(job: JobId, done: JobDone) -> JobDone:
     return signed(other, done.output, PrivateKey(b"\x31" * 32))
 
 
-def too_long(job: JobId, done: JobDone) -> JobDone:
-    return signed(job, bytes(10_001), PrivateKey(b"\x31" * 32))
-
-
 def with_manifest(manifest: dict[str, Any]) -> Any:
     return lambda job, done: msgspec.structs.replace(done, manifest=manifest)
 
@@ -220,7 +217,6 @@ def deep(levels: int) -> dict[str, Any]:
         lambda job, done: msgspec.structs.replace(done, signature=as_hex(b"\xff" * 64)),
         other_digest,
         of_other_job,
-        too_long,
         lambda job, done: msgspec.structs.replace(done, media_type="text/html\r\nSet-Cookie: a"),
         lambda job, done: msgspec.structs.replace(done, media_type="x" * 1000),
         with_manifest({"completion_tokens": 11}),
@@ -238,17 +234,56 @@ async def test_an_answer_that_is_not_what_it_says_it_is_is_a_lie(
     async with remote(scripted) as worker:
         with pytest.raises(WorkerLied):
             await worker.compute(a_job(max_tokens=10))
+        scripted.vouches = False
+        with pytest.raises(WorkerFailed) as failed:
+            await worker.compute(a_job(2, max_tokens=10))
+    assert type(failed.value) is WorkerFailed, "who was between may have changed it"
+
+
+async def test_an_answer_that_is_changed_on_its_way_is_no_lie(scripted: ScriptedWorker) -> None:
+    """Also where the worker's word for another call comes with it."""
+    words: list[str] = []
+
+    async def tampered(request: web.Request) -> web.StreamResponse:
+        response = await scripted.handle(request)
+        assert isinstance(response, web.Response)
+        assert isinstance(response.body, bytes)
+        response.body = response.body.replace(b'"model":', b'"completion_tokens":-1,"model":')
+        words.append(response.headers[ANSWER_HEADER])
+        response.headers[ANSWER_HEADER] = words[0]
+        return response
+
+    async with remote(scripted) as worker:
+        for _ in range(2):
+            scripted.faults = [tampered]
+            with pytest.raises(WorkerFailed, match="is no count") as failed:
+                await worker.compute(a_job())
+            assert type(failed.value) is WorkerFailed
+        assert (await worker.compute(a_job())).output == b"answer to hello"
+    assert words[0] != words[1]
+
+
+@pytest.mark.parametrize("size_bytes", [10_001, 100_000])
+async def test_an_output_that_is_too_large_is_no_fault_of_the_worker(
+    scripted: ScriptedWorker, size_bytes: int
+) -> None:
+    """It does not know how much this node takes."""
+    scripted.mangle = lambda job, done: signed(job, bytes(size_bytes), scripted.key)
+    async with remote(scripted) as worker:
+        with pytest.raises(Declined, match="bytes"):
+            await worker.compute(a_job())
 
 
 @pytest.mark.parametrize(
     "content",
     [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"state":"done"}', b"[" * 100_000, bytes(40_000)],
 )
-async def test_garbage_is_a_lie(scripted: ScriptedWorker, content: bytes) -> None:
+async def test_garbage_is_a_failure(scripted: ScriptedWorker, content: bytes) -> None:
     scripted.faults = [body_of(content)]
     async with remote(scripted) as worker:
-        with pytest.raises(WorkerLied):
+        with pytest.raises((WorkerFailed, Declined)) as failed:
             await worker.compute(a_job())
+    assert not isinstance(failed.value, WorkerLied)
 
 
 async def test_a_slow_drip_ends_with_its_connection(scripted: ScriptedWorker) -> None:

@@ -13,6 +13,7 @@ from indexer.types import Hash32
 from inferd.protocol.result import ResultItem, digest_of, pack_items
 from inferd.protocol.typed_data import CompactSignature, group_digest, recover
 from inferd.protocol.worker_api import (
+    JOBS,
     SIGN,
     ErrorBody,
     ErrorCode,
@@ -25,8 +26,10 @@ from inferd.protocol.worker_api import (
     of_hex,
     signed_item,
 )
+from inferd.protocol.worker_api_signing import ANSWER_HEADER, is_vouched_for
 from inferd.workers.job import BadInput, Job, WorkerBusy, WorkerFailed
 from tests.workers.service.support import (
+    API_DOMAIN,
     RESULTS_DOMAIN,
     WORKER,
     Operator,
@@ -55,6 +58,31 @@ class Held:
 def code_of(answer: object) -> str:
     assert isinstance(answer, ErrorBody), answer
     return answer.code
+
+
+@pytest.mark.parametrize("size_bytes", [10, 300_000])
+async def test_an_answer_is_signed_as_a_whole_for_the_call_it_answers(
+    tmp_path: Path, size_bytes: int
+) -> None:
+    async def long(job: Job) -> bytes:
+        return bytes(size_bytes)
+
+    asked = a_request()
+    calls = [("POST", JOBS, encode(asked)), ("GET", f"{asked.id.path}?wait_ms=1", b"")]
+    nonces = [Hash32(bytes([number]) * 32) for number in (1, 2)]
+    answers = []
+    async with an_agent(tmp_path, Scripted(answer=long)) as (_, operator):
+        for (method, target, body), nonce in zip(calls, nonces, strict=True):
+            header = operator.header(method, target, body, nonce=nonce)
+            answers.append(await operator.send(method, target, body, header=header))
+    for said, (status, body, headers) in zip(nonces, answers, strict=True):
+        assert status == 200
+        for nonce in nonces:
+            for text in (body, body.replace(b"text/", b"html/")):
+                holds = is_vouched_for(
+                    headers[ANSWER_HEADER], text, nonce=nonce, worker=WORKER, domain=API_DOMAIN
+                )
+                assert holds is (nonce == said and text == body)
 
 
 async def test_an_answer_is_signed_and_the_same_each_time(tmp_path: Path) -> None:

@@ -55,8 +55,11 @@ class Hangs:
         return True
 
     def hung(self, worker: Address, now_s: float) -> float:
-        """It did not answer; gives for how long it is left alone, in seconds."""
+        """It did not answer; gives for how long it is left alone, in seconds. Questions that hung
+        together, as for several groups of one batch, are one hang."""
         hung = self._hung.setdefault(worker, _Hung())
+        if now_s < hung.rests_until_s:
+            return hung.rests_until_s - now_s
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2.0 ** min(hung.times, 16))
         hung.times += 1
         hung.rests_until_s, hung.asked = now_s + rest_s, False

@@ -68,6 +68,27 @@ async def test_pauses_grow_with_each_hang_and_end_with_a_signature() -> None:
     assert await sign(WORKER, b"") == SIGNATURE, "the first pause again"
 
 
+async def test_questions_that_hang_together_are_one_hang() -> None:
+    """A worker of several quorums is asked for several groups of one batch at a time."""
+    signer, ever = Signer(), asyncio.Event()
+
+    async def hangs(worker: Address, items: bytes, /) -> CompactSignature:
+        signer.asked += 1
+        await ever.wait()
+        return SIGNATURE
+
+    sign = PatientSigning(hangs, clock=signer.clock)
+    asked = [asyncio.ensure_future(sign(WORKER, b"%d" % number)) for number in range(5)]
+    while signer.asked < 5:
+        await asyncio.sleep(0)
+    for one in asked:
+        one.cancel()
+    await asyncio.wait(asked)
+    signer.clock.now_s += 15.0
+    ever.set()
+    assert await sign(WORKER, b"") == SIGNATURE
+
+
 async def test_a_slow_failure_is_a_hang_and_a_quick_one_is_none() -> None:
     signer = Signer()
     sign = PatientSigning(signer, clock=signer.clock)

@@ -35,7 +35,8 @@ _PART_ROWS = 10_000
 # Not: what is under way, what was given up, and what was tried here and failed, which is left to
 # whoever wants it called again. That somebody else's try failed says nothing: it may have been
 # made to. Both shares of a fee are earned where they came to this operator. Of a quorum's workers
-# the event names one, and our own posts all.
+# the event names one, and our own posts all. What a dispute has shown to be a lie earned nothing,
+# and no consumer is told it here.
 _OWED = f"""
     FROM (
         SELECT *, {CLAIM_BYTES_SQL} AS claim_bytes, {CLAIM_GAS_SQL} AS gas,
@@ -66,6 +67,9 @@ _OWED = f"""
             {last_failure("f.worker IS NULL", "$3")}
             WHERE r.status = 'fulfilled' AND r.delivery = {Delivery.CALLBACK:d}
               AND r.callback_delivered_block IS NULL
+              AND NOT EXISTS (SELECT FROM chain.hold h
+                              WHERE h.request_id = r.id AND h.commitment = r.commitment
+                                AND h.state = 'upheld')
               AND NOT EXISTS (SELECT FROM node.tx_item i
                               WHERE i.request_id = r.id AND i.commitment = r.commitment
                                 AND (i.live OR (i.worker IS NULL AND i.outcome

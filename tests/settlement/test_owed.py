@@ -117,3 +117,18 @@ async def test_of_a_quorum_each_share_that_is_known_to_be_ours_counts(
     )
     ((one,), _) = await load_owed(pool, replace(LIMITS, price_wei=1), SETTINGS, 5)
     assert one.earned_wei == fee_wei * 9 // 10 // 3 * owned
+
+
+@pytest.mark.parametrize(("state", "owed"), [("held", 1), ("released", 1), ("upheld", 0)])
+async def test_a_lie_whose_fee_was_given_back_is_not_delivered(
+    pool: Pool, state: str, owed: int
+) -> None:
+    await pool.execute("TRUNCATE chain.hold")
+    await owe(pool, [FINE])
+    await pool.execute(
+        "INSERT INTO chain.hold SELECT id, commitment, digest, '{}', '{}', 9, '', 1, 1, 1, 1, 1,"
+        " '', $1 FROM chain.request",
+        state,
+    )
+    found, waiting = await load_owed(pool, LIMITS, SETTINGS, 5)
+    assert len(found) == waiting.owed == owed

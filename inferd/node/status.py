@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _STALLED_S = 10
 _KNOW_WORKERS = frozenset({Role.SCHEDULE, Role.DISPATCH})
+_ASK_WORKERS = frozenset({Role.DISPATCH, Role.SETTLE})
+"""To compute, or to sign for a post."""
 
 
 class StatusReader:
@@ -75,6 +77,9 @@ class StatusReader:
             self._observe_settlement(session.settlement.status)
         if self._roles & _KNOW_WORKERS:
             self._observe_workers(session)
+        if self._roles & _ASK_WORKERS:
+            unsigned = session.roster.unsigned
+            self._health.warn("no_operator_key", bool(unsigned), str(unsigned))
         if Role.SCHEDULE in self._roles:
             self._observe_inputs(session)
         if not is_whole(self._roles):
@@ -85,7 +90,10 @@ class StatusReader:
     def _observe_workers(self, session: Session) -> None:
         views, health = session.worker_views, self._health
         nobody = views is not None and not any(view.available for view in views)
-        health.set("no_workers", nobody, _known_workers(session))
+        known = _known_workers(session)
+        if Role.DISPATCH not in self._roles:
+            known = f"{len(views or ())} are known to those that dispatch"
+        health.set("no_workers", nobody, known)
         unwritten = session.dispatcher.unwritten
         health.warn(
             "outputs_not_written",
@@ -93,8 +101,6 @@ class StatusReader:
             f"{unwritten.count} at the moment ({unwritten.reason})",
         )
         metrics.OUTPUTS_UNWRITTEN.set(unwritten.count)
-        unsigned = session.roster.unsigned
-        health.warn("no_operator_key", bool(unsigned), str(unsigned))
         _measure_workers(session)
 
     def _observe_inputs(self, session: Session) -> None:
@@ -299,8 +305,6 @@ class StatusReader:
 
 
 def _known_workers(session: Session) -> str:
-    if Role.DISPATCH not in session.roles:
-        return f"{len(session.worker_views or ())} of those that dispatch are known"
     elsewhere = session.roster.entries
     own = [view for view in session.worker_views or () if Address(view.id) not in elsewhere]
     return f"{len(own)} of its own and {len(elsewhere)} of other machines are known"

@@ -13,6 +13,7 @@ import pytest
 from indexer.database import Connection, Pool
 from indexer.types import Address, Hash32
 from inferd.node.claims import Claims
+from inferd.node.others import Others
 from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
 from inferd.node.wakeup import Wakeup
@@ -161,6 +162,7 @@ async def test_who_claims_a_lease_asks_the_others_of_its_quorum(house: House) ->
         process="another",
         fence=no_fence,
         bell=Wakeup(),
+        look=Others(crowd.db, {}).look_on,
     )
     for calls in (3, 4):
         await crowd.house.rounds.round()

@@ -14,6 +14,7 @@ from indexer.types import Address
 from inferd.inputs.room import Room
 from inferd.node import metrics
 from inferd.node.health import Health
+from inferd.node.roles import Role
 from inferd.node.settings import Settings
 from inferd.node.status import StatusReader, index_view
 from inferd.outputs.unwritten import Unwritten
@@ -138,3 +139,18 @@ def test_workers_that_nobody_can_ask_are_told_of() -> None:
     session.roster.unsigned = 0
     reader.observe(session)
     assert "no_operator_key" not in health.warnings
+
+
+def test_processes_warn_of_what_their_own_roles_lack() -> None:
+    session = a_session(roster=SimpleNamespace(entries={}, unsigned=2))
+    session.others = SimpleNamespace(missing=[])
+    told = {}
+    for role in (Role.SCHEDULE, Role.SETTLE):
+        health, crew, roles = Health(), SimpleNamespace(), frozenset({role})
+        StatusReader(Settings(), 31337, health, crew, roles).observe(session)  # type: ignore[arg-type]
+        told[role] = health
+    # Who settles asks them to sign for posts.
+    assert "no_operator_key" in told[Role.SETTLE].warnings
+    assert (
+        "0 are known to those that dispatch" in told[Role.SCHEDULE].problems["no_workers"].sentence
+    )

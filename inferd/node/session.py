@@ -310,16 +310,11 @@ class Session:
         self._round_bell.ring()
 
     async def _check(self) -> None:
-        """One of all that dispatch checks answers; the others send the canaries that were drawn by
-        what they themselves have stored."""
-        try:
-            while True:
-                if await self._leadership.claim(CHECKING) is not None:
-                    await self.checker.run()
-                await self.checker.look_beside()
-                await asyncio.sleep(_TAKE_OVER_CHECKS_S)
-        finally:
-            await self.checker.close()
+        """One of all that dispatch checks answers."""
+        while True:
+            if await self._leadership.claim(CHECKING) is not None:
+                await self.checker.run()
+            await asyncio.sleep(_TAKE_OVER_CHECKS_S)
 
     async def _watch_leadership(self) -> None:
         try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from indexer.database import Connection
 from inferd.workers.checks import canaries
 from inferd.workers.checks.canaries import Canary
-from inferd.workers.checks.canary_runs import CanaryRuns, Due
+from inferd.workers.checks.canary_runs import CanaryRuns
 from inferd.workers.checks.desk import Desk
 from inferd.workers.checks.spot import SpotChecks
 from scheduler.model import RequestKey
@@ -40,14 +39,14 @@ class Checker:
         self._known_at: Any = None
 
     @property
+    def under_way(self) -> set[RequestKey]:
+        """Whose checks some worker computes now."""
+        return self._spot.asking
+
+    @property
     def busy(self) -> bool:
         """Whether something is under way, or has ended since the last look."""
         return bool(self._tasks)
-
-    @property
-    def under_way(self) -> Collection[RequestKey]:
-        """Whose checks some worker computes now."""
-        return self._spot.asking
 
     async def run(self) -> None:
         """For ever. Errors of the database propagate."""
@@ -69,40 +68,24 @@ class Checker:
 
     async def look(self) -> None:
         """Once: begins what is to be done now. Raises what a task that has ended has raised."""
-        self._reap()
+        for name, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[name]
+                task.result()
         await self._spot.end_overdue()
         async with self._desk.database.acquire() as connection:
             keys = await self._spot.due(connection)
-            known = await self._canaries_now(connection)
+            version = await canaries.version(connection)
+            if version != self._known_at:
+                self._known, self._known_at = await canaries.load(connection), version
+                self._desk.inspection.know(self._known)
+            known = self._known
             due = await self._canaries.due(connection, known)
         for key in keys:
             self._begin(key, partial(self._spot.check, key))
         for canary in known:
             if canary.digest is None:
                 self._begin(canary.id, partial(self._canaries.learn, canary))
-        self._send(due, known)
-
-    async def look_beside(self) -> None:
-        """The same where another process checks: what this one has drawn is known to it alone."""
-        self._reap()
-        async with self._desk.database.acquire() as connection:
-            known = await self._canaries_now(connection)
-        self._send(sorted(self._desk.inspection.due), known)
-
-    def _reap(self) -> None:
-        for name, task in list(self._tasks.items()):
-            if task.done():
-                del self._tasks[name]
-                task.result()
-
-    async def _canaries_now(self, connection: Connection) -> list[Canary]:
-        version = await canaries.version(connection)
-        if version != self._known_at:
-            self._known, self._known_at = await canaries.load(connection), version
-            self._desk.inspection.know(self._known)
-        return self._known
-
-    def _send(self, due: Iterable[Due], known: list[Canary]) -> None:
         for worker, model in due:
             self._begin((worker, model), partial(self._canaries.send, worker, model, known))
 

@@ -204,20 +204,3 @@ async def test_one_question_is_one_canary(pool: Pool, connection: Connection) ->
         await know(pool)
     assert await canaries.remove(connection, number)
     assert not await canaries.remove(connection, number)
-
-
-async def test_a_process_beside_the_one_that_checks_sends_what_it_has_drawn(pool: Pool) -> None:
-    async with living_in(pool, RULES) as house:
-        worker = await house.hire(1)
-        await know(pool)
-        await house.serve(a_job(1), worker)
-        assert house.inspection.due == set(), "it began before there was a canary"
-        await house.checker.look_beside()
-        await house.serve(a_job(2), worker)
-        assert house.inspection.due == {(worker.address, model_id(MODEL))}
-        await house.checker.look_beside()
-        await house.begun()
-        assert house.inspection.due == set()
-        assert await house.counted(worker, Kind.CANARY) == (1, 0, 0, 0)
-        await house.checker.look_beside()
-        assert not house.checker.busy

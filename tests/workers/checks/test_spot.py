@@ -16,6 +16,7 @@ from inferd.protocol.request import model_id
 from inferd.protocol.result import digest_of, pack_items
 from inferd.protocol.typed_data import group_digest, recover
 from inferd.workers import reputation
+from inferd.workers.checks.checking import Checker
 from inferd.workers.checks.comparators import Text
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.desk import Desk
@@ -181,6 +182,18 @@ async def test_a_check_goes_on_under_the_next_daemon(pool: Pool) -> None:
             assert await successor.suspended() == {liar.address}
             assert len(await successor.records()) == 1
             await successor.close()
+
+
+async def test_a_check_waits_for_the_workers_of_the_next_daemon(pool: Pool) -> None:
+    async with living_in(pool) as house:
+        worker = await house.hire(1)
+        await house.serve(a_job(1), worker)
+    successor = House(pool)
+    successor.checker = Checker(successor.checker._desk, {})  # what none has offered has no name
+    await successor.check()
+    assert await successor.postable() == []
+    assert await successor.counted(worker) == (0, 0, 0, 0)
+    await successor.close()
 
 
 async def test_a_check_that_takes_too_long_holds_nothing_back(pool: Pool) -> None:

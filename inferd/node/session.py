@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from inferd.node.daemon import Node
 
 _MONITOR_INTERVAL_S = 0.5
-_TAKE_OVER_CHECKS_S = 1.0
 _DECIDE_WITHIN_BLOCKS = 3
 _WORKER_CONNECTIONS = 2_000
 """Each computation at a worker elsewhere holds one."""
@@ -137,6 +136,8 @@ class Session:
             node.crew.names,
             proved=lambda: self.probation_success,
         )
+        self._checks = False
+        """Whether this process has all of them."""
         self._http = GuardedClient(
             reach_of(settings.pool, contracts.chain_id),
             connections=_WORKER_CONNECTIONS,
@@ -292,7 +293,8 @@ class Session:
         if self.roles & {Role.DISPATCH, Role.SETTLE}:
             tasks["roster"] = self.roster.run
         if Role.DISPATCH in self.roles:
-            tasks |= {"dispatch": self.dispatcher.watch, "checks": self._check}
+            checks = partial(self.checker.run, self._has_all_checks)
+            tasks |= {"dispatch": self.dispatcher.watch, "checks": checks}
         if self.settlement is not None:
             tasks["settlement"] = partial(self._settle, self.settlement)
         if not self._whole:
@@ -309,12 +311,11 @@ class Session:
         self.roster.adopt(roster_terms(self._node.settings.pool))
         self._round_bell.ring()
 
-    async def _check(self) -> None:
-        """One of all that dispatch checks answers."""
-        while True:
-            if await self._leadership.claim(CHECKING) is not None:
-                await self.checker.run()
-            await asyncio.sleep(_TAKE_OVER_CHECKS_S)
+    async def _has_all_checks(self) -> bool:
+        """One of all that dispatch has."""
+        if not self._checks:
+            self._checks = await self._leadership.claim(CHECKING) is not None
+        return self._checks
 
     async def _watch_leadership(self) -> None:
         try:

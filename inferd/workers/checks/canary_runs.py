@@ -36,25 +36,23 @@ class CanaryRuns:
         self._desk = desk
         self._proved = proved
 
-    async def due(self, connection: Connection, known: Sequence[Canary]) -> list[Due]:
-        """Whoever was drawn, and workers on probation that were never sent one of a model that they
-        serve."""
+    async def untried(self, connection: Connection, known: Sequence[Canary]) -> set[Due]:
+        """Workers on probation that were never sent one of a model that they serve."""
         models = {canary.model_id for canary in known if canary.digest is not None}
         pool = self._desk.pool
-        new = [
+        new = {
             (address, model)
             for address, view in pool.seen.items()
             for model in models
             if scheduling.ModelId(model) in view.service
             and on_probation(pool, address, model, proved=self._proved())
-        ]
+        }
         if new:
             rows = await connection.fetch(
                 "SELECT worker, model_id FROM node.check_count WHERE kind = $1", str(Kind.CANARY)
             )
-            tried = {(Address(row["worker"]), ModelId(row["model_id"])) for row in rows}
-            new = [each for each in new if each not in tried]
-        return sorted({*self._desk.inspection.due, *new})
+            new -= {(Address(row["worker"]), ModelId(row["model_id"])) for row in rows}
+        return new
 
     async def send(self, worker: Address, model: ModelId, known: Sequence[Canary]) -> None:
         """One of those of that model, if the worker is free now. Its answer is compared and goes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,11 @@ _MOST_AT_ONCE = 16
 
 class Checker:
     """One task at most for each result that is checked, each canary that is learnt, and each worker
-    that is sent one."""
+    that is sent one.
+
+    Of several on one database one does all; the others send canaries to whom their own inspection
+    has drawn.
+    """
 
     def __init__(
         self,
@@ -48,11 +52,12 @@ class Checker:
         """Whether something is under way, or has ended since the last look."""
         return bool(self._tasks)
 
-    async def run(self) -> None:
-        """For ever. Errors of the database propagate."""
+    async def run(self, has_all: Callable[[], Awaitable[bool]]) -> None:
+        """For ever; `has_all` says, before each look, whether this one does all. Its errors and
+        those of the database propagate."""
         try:
             while True:
-                await self.look()
+                await self.look(everything=await has_all())
                 await asyncio.sleep(_LOOK_EVERY_S)
         finally:
             await self.close()
@@ -66,27 +71,30 @@ class Checker:
             await asyncio.wait(tasks)
         self._tasks.clear()
 
-    async def look(self) -> None:
+    async def look(self, *, everything: bool = True) -> None:
         """Once: begins what is to be done now. Raises what a task that has ended has raised."""
         for name, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[name]
                 task.result()
-        await self._spot.end_overdue()
+        if everything:
+            await self._spot.end_overdue()
         async with self._desk.database.acquire() as connection:
-            keys = await self._spot.due(connection)
+            keys = await self._spot.due(connection) if everything else []
             version = await canaries.version(connection)
             if version != self._known_at:
                 self._known, self._known_at = await canaries.load(connection), version
                 self._desk.inspection.know(self._known)
             known = self._known
-            due = await self._canaries.due(connection, known)
+            due = set(self._desk.inspection.due)
+            if everything:
+                due |= await self._canaries.untried(connection, known)
         for key in keys:
             self._begin(key, partial(self._spot.check, key))
         for canary in known:
-            if canary.digest is None:
+            if everything and canary.digest is None:
                 self._begin(canary.id, partial(self._canaries.learn, canary))
-        for worker, model in due:
+        for worker, model in sorted(due):
             self._begin((worker, model), partial(self._canaries.send, worker, model, known))
 
     def _begin(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

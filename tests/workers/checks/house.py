@@ -142,15 +142,15 @@ class House:
             while self.dispatcher.running:
                 await asyncio.sleep(0.01)
 
-    async def check(self, *, rested: bool = False) -> None:
+    async def check(self, *, rested: bool = False, everything: bool = True) -> None:
         """Until a look finds nothing to do; `rested` after checks for which nobody was free."""
         if rested:
             self.checker._spot._rests.clear()
         async with asyncio.timeout(60):
-            await self.checker.look()
+            await self.checker.look(everything=everything)
             while self.checker.busy:
                 await asyncio.sleep(0.01)
-                await self.checker.look()
+                await self.checker.look(everything=everything)
 
     async def begun(self) -> None:
         """Until those checks are over that have begun: what is due meanwhile waits for a look."""

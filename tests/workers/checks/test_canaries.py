@@ -89,6 +89,22 @@ async def test_a_worker_on_probation_is_sent_one_at_once_and_no_second(pool: Poo
         assert len(worker.computed) == 1
 
 
+async def test_beside_who_has_all_checks_whom_an_inspection_has_drawn_is_sent_one(
+    pool: Pool,
+) -> None:
+    async with living_in(pool, RULES) as house:
+        worker, untried = await house.hire(1), await house.hire(2)
+        house.proved = 1.0
+        # There is none when it begins.
+        await know(pool)
+        await house.check(everything=False)
+        assert worker.computed == []
+        await house.serve(a_job(1), worker)
+        await house.check(everything=False)
+        assert await house.counted(worker, Kind.CANARY) == (1, 0, 0, 0)
+        assert untried.computed == []
+
+
 async def test_by_digest_alone_bytes_must_be_equal(pool: Pool) -> None:
     await know(pool)
     await pool.execute("UPDATE node.canary SET expected_output = NULL")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from indexer.database import Connection, Pool
+from indexer.database import Connection, Fence, Pool
 from indexer.follow import Indexer
 from indexer.recheck import Recheck
 from indexer.status import IndexerStatus
@@ -129,15 +129,15 @@ class Session:
                 db,
                 self._inspection,
                 self.dispatcher.asked,
-                leadership.fence,
+                self._fence_checks,
                 node.outputs,
-                self._ring_both,
+                self._results_changed,
             ),
             node.crew.names,
             proved=lambda: self.probation_success,
         )
-        self._checks = False
-        """Whether this process has all of them."""
+        self._checks: Fence | None = None
+        """Where this process has all of them."""
         self._http = GuardedClient(
             reach_of(settings.pool, contracts.chain_id),
             connections=_WORKER_CONNECTIONS,
@@ -313,9 +313,12 @@ class Session:
 
     async def _has_all_checks(self) -> bool:
         """One of all that dispatch has."""
-        if not self._checks:
-            self._checks = await self._leadership.claim(CHECKING) is not None
-        return self._checks
+        if self._checks is None:
+            self._checks = await self._leadership.claim(CHECKING)
+        return self._checks is not None
+
+    async def _fence_checks(self, connection: Connection) -> None:
+        await (self._checks or self._leadership.fence)(connection)
 
     async def _watch_leadership(self) -> None:
         try:
@@ -328,6 +331,10 @@ class Session:
 
     def _lease_ended(self, outcome: str) -> None:
         RESULTS.labels(outcome).inc()
+        self._results_changed()
+
+    def _results_changed(self) -> None:
+        """Here and for the other processes, by `ENDED_CHANNEL`."""
         self._ring_both()
         self.ended_bell.ring()
 

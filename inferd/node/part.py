@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +23,9 @@ from inferd.node.status import index_view
 from inferd.node.told import Said, Teller, forget_processes, said_of, said_presence
 from inferd.node.wakeup import ENDED_CHANNEL, Wakeup, notify
 from inferd.workers import leases
+from inferd.workers.dispatch import Dispatcher
+from inferd.workers.pool import WorkerPool
+from inferd.workers.standings import Presence
 
 if TYPE_CHECKING:
     from inferd.node.daemon import Node
@@ -100,7 +104,7 @@ class Part:
             said, presences, pool = await self._said(), [], None
             if Role.DISPATCH in self._session.roles:
                 pool = await self._view_workers()
-                presences = self._session.workers.presences()
+                presences = beside_leases(self._session.workers, self._session.dispatcher)
                 said.presences = [said_presence(one) for one in presences]
             try:
                 async with self._db.acquire() as connection, connection.transaction():
@@ -175,6 +179,16 @@ class Part:
             if abandoned:
                 log.info("abandoned_leases", count=abandoned)
                 self._session.ring_rounds()
+
+
+def beside_leases(pool: WorkerPool, dispatcher: Dispatcher) -> list[Presence]:
+    """The pool's workers with what they have in hand beside the leases that are granted to them,
+    which are in the tables: for a quorum, as a second one, for checks."""
+    leased = dispatcher.leased
+    return [
+        replace(one, in_flight=max(0, one.in_flight - leased.get(one.address, 0)))
+        for one in pool.presences()
+    ]
 
 
 async def bury(connection: Connection) -> tuple[int, int]:

@@ -390,7 +390,8 @@ class Session:
             return with_private(views, self.keys_held)
         counts = await leases.count_active(connection)
         presences = [
-            replace(one, in_flight=counts.get(one.address, 0)) for one in self.others.presences
+            replace(one, in_flight=one.in_flight + counts.get(one.address, 0))
+            for one in self.others.presences
         ]
         views = await views_of(connection, presences, self.own_accounts)
         return with_private(views, self.others.keys_held)

@@ -62,6 +62,7 @@ class PresenceSaid(_Said):
     slots: int
     most_at_once: int
     in_flight: int
+    """Beside its leases, which are in the tables."""
     memory_mb: int
     available: bool
 

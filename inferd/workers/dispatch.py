@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -87,7 +88,8 @@ class Dispatcher:
         self._lies: dict[tuple[RequestKey, int], list[tuple[Address, Failure]]] = {}
         """Of leases under way, by request and attempt."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._computing: set[int] = set()
+        self._computing: dict[int, Address] = {}
+        """The workers of leases, by the leases' ids."""
         self._company: set[asyncio.Task[None]] = set()
         self._computing_beside: set[tuple[int, Address]] = set()
         self._late = LateAnswers(self._came_late, self._lied_late)
@@ -101,6 +103,11 @@ class Dispatcher:
     def running(self) -> int:
         """Leases that are being computed or written."""
         return len(self._tasks)
+
+    @property
+    def leased(self) -> Mapping[Address, int]:
+        """What of a worker's computations are those of leases granted to it."""
+        return Counter(self._computing.values())
 
     @property
     def waiting_late(self) -> int:
@@ -125,7 +132,7 @@ class Dispatcher:
         except UnknownWorker:
             serving = self._serve_nobody(lease, job)
         else:
-            self._computing.add(lease.id)
+            self._computing[lease.id] = lease.worker
             serving = self._serve(lease, job, worker, expected, company)
         task = asyncio.create_task(serving)
         self._tasks[lease.id] = task
@@ -370,8 +377,7 @@ class Dispatcher:
 
     def _stop_counting(self, lease: Lease) -> None:
         """The slot is free once the computation has ended; the write needs none."""
-        if lease.id in self._computing:
-            self._computing.remove(lease.id)
+        if self._computing.pop(lease.id, None) is not None:
             self._pool.release(lease.worker)
 
     def _ended(self, lease: Lease, job: Job, task: asyncio.Task[None]) -> None:

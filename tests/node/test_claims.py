@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from indexer.database import Connection
+from indexer.types import Address
 from inferd.node import part
 from inferd.node.claims import Claims
 from inferd.node.leader import Leadership, become_part
 from inferd.node.others import Others
-from inferd.node.part import bury
+from inferd.node.part import beside_leases, bury
 from inferd.node.roles import Role
 from inferd.node.told import Said, Teller, load_processes
 from inferd.node.wakeup import Wakeup
@@ -27,7 +28,7 @@ from inferd.workers.pool import WorkerPool
 from inferd.workers.quorum import Company
 from scheduler.patience import Patience
 from tests.node.house import House, house, no_fence
-from tests.workers.support import MODEL, until
+from tests.workers.support import MODEL, a_job, until
 
 __all__ = ["house"]
 
@@ -235,6 +236,37 @@ async def test_what_nobody_takes_is_granted_anew(
     taker = Taken([])
     await take_all(claims_of(house, "process", taker))
     assert [lease.attempt for lease, _, _ in taker.started] == [1]
+
+
+async def test_what_workers_are_asked_beside_leases_is_told(house: House) -> None:
+    pool = WorkerPool(house.workers)
+    dispatcher = Dispatcher(pool, house.db, fence=no_fence, on_change=lambda outcome: None)
+    go_on = asyncio.Event()
+
+    async def slow(job: Job) -> bytes:
+        await go_on.wait()
+        return b"answer"
+
+    for backend in house.backends:
+        backend.answer = slow
+    await granted(house, 1)
+    await take_all(claims_of(house, "process", dispatcher, pool))
+    first, other = (worker.address for worker in house.workers)
+    (leased,) = dispatcher.leased
+    assert dispatcher.leased == {leased: 1}
+
+    async def check(address: Address) -> None:
+        async with dispatcher.asked(address, replace(a_job(), request_id=7), 30.0):
+            pass
+
+    checks = [asyncio.create_task(check(address)) for address in (first, other, other)]
+    await until(lambda: sum(pool.in_flight(one) for one in (first, other)) == 4)
+    told = {one.address: one.in_flight for one in beside_leases(pool, dispatcher)}
+    assert told == {first: 1, other: 2}
+    go_on.set()
+    await asyncio.gather(*checks)
+    await until(lambda: not dispatcher.running)
+    await dispatcher.close()
 
 
 async def test_a_lease_that_is_taken_is_computed(house: House) -> None:

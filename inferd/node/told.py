@@ -180,7 +180,7 @@ class Teller:
         self,
         connection: Connection,
         said: Said,
-        presences: Iterable[Presence] = (),
+        presences: Sequence[Presence] = (),
         pool: Sequence[PoolWorkerView] | None = None,
     ) -> None:
         """In the caller's transaction; it counts for `LIVES_S`. `pool`, for people, stays as it was
@@ -190,12 +190,13 @@ class Teller:
         gone = [one for one in self._offers if one not in offers]
         if changed or gone or not self._knows:
             self._version += 1
-        await connection.execute(
+        is_new = await connection.fetchval(
             """
             INSERT INTO node.process (id, holder, roles, told, version, at)
             VALUES ($1, $2, $3, $4, $5, now())
             ON CONFLICT (id) DO UPDATE
                 SET told = excluded.told, version = excluded.version, at = excluded.at
+            RETURNING xmax = 0
             """,
             self._process,
             self._holder,
@@ -203,6 +204,11 @@ class Teller:
             said.model_dump(mode="json", exclude_defaults=True),
             self._version,
         )
+        if is_new and self._knows:
+            # Others took it for dead for long, and what it had told is gone.
+            self.forget()
+            await self.tell(connection, said, presences, pool)
+            return
         if gone or not self._knows:
             await connection.execute(
                 "DELETE FROM node.process_offers"

@@ -136,12 +136,19 @@ async def test_of_offers_what_has_changed_is_written_and_read(pool: Pool) -> Non
     await newcomer.look()
     assert newcomer.presences == others.presences
 
+    # Nobody heard of it for an hour, and it lives.
+    await pool.execute("DELETE FROM node.process WHERE id = 'one'")
+    await tell(one, renamed)
+    await others.look()
+    assert await written() == {3: 4}
+    assert heard() == {3: "aaa"}
+
     # A transaction that failed may have left less than was told.
     await pool.execute("DELETE FROM node.process_offers")
     one.forget()
     await tell(one, renamed)
     await others.look()
-    assert await written() == {3: 4}
+    assert await written() == {3: 5}
     assert heard() == {3: "aaa"}
 
 

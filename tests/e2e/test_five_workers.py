@@ -24,7 +24,7 @@ from tests.workers.conftest import smollm2  # noqa: F401 - a fixture
 
 _WORKER = {Kind.GOOD: 10, Kind.SLOW: 11, Kind.LIAR: 12, Kind.CRASHES: 13, Kind.HANGS: 14}
 _OWNER_OF = {kind: index + 5 for kind, index in _WORKER.items()}
-_REQUESTS = 20
+_REQUESTS = 8
 _DEADLINE_IN_S = 600
 _SECTIONS = f"""
 [pool]
@@ -99,7 +99,7 @@ async def test_good_and_slow_settle_all_and_the_others_harm_nobody(
             world.requester,
             contracts,
             [
-                RequestParams(model_id(MODEL), 8, deadline_s, 0, b"Name three colours, %d" % number)
+                RequestParams(model_id(MODEL), 4, deadline_s, 0, b"Name three colours, %d" % number)
                 for number in range(_REQUESTS)
             ],
             [FEE_WEI] * _REQUESTS,

@@ -43,7 +43,7 @@ from tests.faults.worker_proxy import Call, Fault
 from tests.workers.remote.scripted import OPERATOR_KEY
 from tests.workers.service import support as agents
 from tests.workers.service.doomed_agent import Order, processes, run
-from tests.workers.support import Scripted, until
+from tests.workers.support import MODEL, Scripted, until
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ async def a_process(folder: Path, die_at: str | None = None) -> AsyncIterator[An
     """An agent in a process of its own, and its URL. Its back end never answers the same twice."""
     place = folder / f"worker-0x{agents.WORKER.hex()}" / "agent.json"
     place.unlink(missing_ok=True)
-    running = processes().Process(target=run, args=(Order(folder, 1, die_at),))
+    running = processes().Process(target=run, args=(Order(folder, 1, die_at, (MODEL,)),))
     running.start()
     try:
         await until(lambda: place.exists() or not running.is_alive(), 60)

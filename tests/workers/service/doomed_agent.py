@@ -44,6 +44,8 @@ class Order:
     victim: int = 0
     """The request from whose first byte on it is watched."""
     die_at: str | None = None
+    models: tuple[str, ...] = MODELS
+    """There is memory for one of them at a time."""
 
 
 class Watch:
@@ -92,10 +94,10 @@ async def _run(order: Order) -> None:
     async def never_the_same(job: Job) -> bytes:
         return secrets.token_bytes(16)
 
-    models = [Scripted(never_the_same, name=name, loaded=False) for name in MODELS]
+    models = [Scripted(never_the_same, name=name, loaded=False) for name in order.models]
     for backend in models:
         watch.around(backend, "run", "the back end")
-    memory = ModelMemory(1, dict.fromkeys(MODELS, 1))
+    memory = ModelMemory(1, dict.fromkeys(order.models, 1))
     post = Post("text", WORKER_KEY, CONTRACTS, 2, 1000)
     log = opened_log(post, order.folder)
     for method in _LOG_METHODS:

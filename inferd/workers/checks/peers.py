@@ -8,8 +8,14 @@ from indexer.database import Connection
 from indexer.types import Address
 from inferd.protocol.request import ModelId
 from inferd.workers.checks import rules
+from inferd.workers.job import Job
 from inferd.workers.pool import Elsewhere, WorkerPool
 from scheduler import model as scheduling
+
+LEAST_PATIENCE_S = 30.0
+_PATIENCE_MEANS = 20.0
+_USUAL_TOKENS = 64
+"""Of a request that leaves its length to the worker."""
 
 
 def trusts(pool: WorkerPool, address: Address) -> bool:
@@ -59,6 +65,18 @@ def has_peer(pool: WorkerPool, address: Address, model: ModelId) -> bool:
         other.available and other.owner and other.owner != owner and wanted in other.service
         for other in pool.seen.values()
     )
+
+
+def patience_s(pool: WorkerPool, address: Address, job: Job) -> float:
+    """How long a check waits for this worker's answer at most: twenty times what it is expected to
+    take, at least 30 s. One that hangs would else hold up a result for half of its time."""
+    view = pool.seen.get(address)
+    usual = None if view is None else view.service.get(scheduling.ModelId(job.model_id))
+    if usual is None:
+        return LEAST_PATIENCE_S
+    tokens = job.max_tokens or _USUAL_TOKENS
+    mean_ms = usual.load_ms + usual.base_ms + usual.per_token_ms * tokens
+    return max(LEAST_PATIENCE_S, _PATIENCE_MEANS * mean_ms / 1000.0)
 
 
 async def owners_of(

@@ -21,7 +21,7 @@ from inferd.workers.checks import evidence
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.desk import LEAST_WAIT_S, LONGEST_WAIT_S, Desk
 from inferd.workers.checks.evidence import Disagreement, Kind, Side
-from inferd.workers.checks.peers import free_for, owners_of, trusts
+from inferd.workers.checks.peers import free_for, owners_of, patience_s, trusts
 from inferd.workers.checks.suspension import accuse
 from inferd.workers.checks.verdict import MOST_ANSWERS, Answer, Verdict, verdict
 from inferd.workers.job import Job, SignedResult
@@ -153,7 +153,8 @@ class SpotChecks:
         distrusted: Collection[Address],
     ) -> bool:
         """One more worker; writes what it said with what follows from it. Whether to go on."""
-        limit_s = min(LONGEST_WAIT_S, max(LEAST_WAIT_S, check.left_s / 2))
+        patient_s = min(LONGEST_WAIT_S, patience_s(self._desk.pool, peer, check.job))
+        limit_s = min(patient_s, max(LEAST_WAIT_S, check.left_s / 2))
         try:
             async with self._desk.ask(peer, check.job, limit_s) as outcome:
                 if isinstance(outcome, SignedResult):

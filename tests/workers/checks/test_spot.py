@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import structlog
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from inferd.protocol.request import model_id
 from inferd.protocol.result import digest_of, pack_items
 from inferd.protocol.typed_data import group_digest, recover
 from inferd.workers import reputation
+from inferd.workers.checks import peers
 from inferd.workers.checks.checking import Checker
 from inferd.workers.checks.comparators import Text
 from inferd.workers.checks.counts import Outcome
@@ -194,6 +196,29 @@ async def test_a_check_waits_for_the_workers_of_the_next_daemon(pool: Pool) -> N
     assert await successor.postable() == []
     assert await successor.counted(worker) == (0, 0, 0, 0)
     await successor.close()
+
+
+async def test_one_that_hangs_does_not_hold_a_check_up_for_long(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check ends within the 60 s of `House.check`, and could take 150 s."""
+    monkeypatch.setattr(peers, "LEAST_PATIENCE_S", 3.0)
+    async with living_in(pool, replace(ALWAYS, hold_s=600.0)) as house:
+        first, *others = [await house.hire(number) for number in (1, 2, 3)]
+        hung, third = sorted(others, key=lambda one: one.address)
+        hung.gate = asyncio.Event()
+        job = a_job(1, deadline_in_s=600)
+        await house.serve(job, first)
+        await house.check()
+        assert len(hung.asked) == len(third.computed) == 1
+        assert house.outcomes == [(Kind.SPOT, Outcome.PASSED)] * 2
+        assert (1, first.address) in await house.postable()
+        assert peers.patience_s(house.pool, third.address, job) >= 3.0
+        monkeypatch.setattr(peers, "LEAST_PATIENCE_S", 0.0)
+        long = replace(job, max_tokens=10**6)
+        assert peers.patience_s(house.pool, third.address, long) > peers.patience_s(
+            house.pool, third.address, job
+        ), "by what it is expected to take"
 
 
 async def test_a_check_that_takes_too_long_holds_nothing_back(pool: Pool) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _TYPICAL_TOKENS = 64
 _FAILURES_SHOWN = 20
 _DISAGREEMENTS_SHOWN = 10
-_NOT_LEADING = "this node does not work now: it is a standby, or starts"
+_NOT_LEADING = "this process gives no work: it stands by, starts, or answers beside one that does"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from tests.settlement.stories import POSTERS, STORIES, Story, signer_of
 from tests.settlement.world import ETHER, POSTER_BPS, World, build_world
 
 _FEE_WEI = ETHER // 10
-_STATE_SHARE, _USUAL_SHARE = 5, 64
+_STATE_SHARE, _USUAL_SHARE = 8, 96
 """One of so many points is tried where nobody asks for all of them, of those with a state of their
 own and of all others: all take a second each."""
 _OWN_STATE = re.compile("after|at the")

@@ -137,7 +137,7 @@ async def test_a_check_comes_before_what_waits(pool: Pool) -> None:
         await round_of(house, waiting)
         assert len(waiting) == 6, "each has a result to check, and no slot for new work"
         await house.checker.look()
-        await until(lambda: house.checker.under_way)
+        await until(lambda: len(house.checker.under_way) == 2)
         await round_of(house, waiting)
         assert len(waiting) == 6, "they compute it now"
         gate.set()

@@ -70,11 +70,14 @@ class SpotChecks:
         """Whose checks some worker computes now."""
 
     async def due(self, connection: Connection) -> list[RequestKey]:
-        """The checks that are to be gone on with now, those that hold results back first."""
+        """The checks that are to be gone on with now, those that hold results back first. What a
+        model is called may be told only by its workers' next heartbeats."""
         rows = await connection.fetch(
             "SELECT request_id, commitment, model_id FROM node.spot_check"
+            " WHERE model_id = ANY($2::bytea[])"
             " ORDER BY held_until > clock_timestamp() DESC NULLS LAST, random() LIMIT $1",
             _MOST_LOOKED_AT,
+            list(self._names),
         )
         models = {row["model_id"] for row in rows}
         served = {model for model in models if free_for(self._desk.pool, ModelId(model))}
@@ -342,7 +345,7 @@ class SpotChecks:
             key.id,
             key.commitment,
         )
-        if row is None or row["input"] is None or row["model_id"] not in self._names:
+        if row is None or row["input"] is None:
             return None
         job = Job(
             request_id=key.id,

@@ -18,7 +18,6 @@ from inferd.protocol.result import digest_of, pack_items
 from inferd.protocol.typed_data import group_digest, recover
 from inferd.workers import reputation
 from inferd.workers.checks import peers
-from inferd.workers.checks.checking import Checker
 from inferd.workers.checks.comparators import Text
 from inferd.workers.checks.counts import Outcome
 from inferd.workers.checks.desk import Desk
@@ -186,16 +185,20 @@ async def test_a_check_goes_on_under_the_next_daemon(pool: Pool) -> None:
             await successor.close()
 
 
-async def test_a_check_waits_for_the_workers_of_the_next_daemon(pool: Pool) -> None:
+async def test_a_check_waits_until_it_is_known_what_its_model_is_called(pool: Pool) -> None:
+    """As at a start, when no heartbeat has come yet, and where another process knew it sooner."""
     async with living_in(pool) as house:
-        worker = await house.hire(1)
-        await house.serve(a_job(1), worker)
-    successor = House(pool)
-    successor.checker = Checker(successor.checker._desk, {})  # what none has offered has no name
-    await successor.check()
-    assert await successor.postable() == []
-    assert await successor.counted(worker) == (0, 0, 0, 0)
-    await successor.close()
+        first, second = await house.hire(1), await house.hire(2)
+        await house.serve(a_job(1), first)
+        names = house.checker._spot._names
+        house.checker._spot._names = {}
+        await house.check()
+        assert second.computed == []
+        assert await house.postable() == []
+        house.checker._spot._names = names
+        await house.check()
+        assert len(second.computed) == 1
+        assert await house.counted(first) == (1, 0, 0, 0)
 
 
 async def test_one_that_hangs_does_not_hold_a_check_up_for_long(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from indexer.database import Connection
@@ -76,15 +76,7 @@ def _both(one: Presence, other: Presence) -> Presence:
     in_flight = one.in_flight + other.in_flight
     if one.available != other.available:
         best = one if one.available else other
-        return Presence(
-            one.address,
-            best.slots,
-            best.most_at_once,
-            in_flight,
-            best.memory_mb,
-            best.available,
-            best.models,
-        )
+        return replace(best, in_flight=in_flight)
     return Presence(
         one.address,
         max(one.slots, other.slots),

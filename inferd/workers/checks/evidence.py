@@ -54,7 +54,7 @@ class Dispute(StrEnum):
     REJECTED = "rejected"
     LAPSED = "lapsed"
     UNNEEDED = "unneeded"
-    """There is nothing to dispute, or another did."""
+    """There is nothing to dispute: it is not settled under a window, or that is over."""
 
 
 _DISPUTED_KINDS = frozenset({Kind.SPOT, Kind.CANARY, Kind.QUORUM, Kind.EQUIVOCATION})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -19,6 +20,7 @@ from indexer.database import Connection, Pool, connect, open_pool
 from indexer.schema import chain_migrations, migrate, migrations_in
 from inferd.chain.anvil import Anvil, load_anvil_config, start_anvil
 from inferd.node.postgres import EmbeddedPostgres
+from tests.stuck import AFTER_S, StuckTests
 
 _TEMPLATE = "inferd_template"
 _TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
@@ -30,15 +32,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A temporary folder of this run's own.
+    """A temporary folder of this run's own, and an end to tests that never end.
 
-    The common one is closed to others by the next pytest of the same user, and as root the servers
-    in it run as another user.
+    The common folder is closed to others by the next pytest of the same user, and as root the
+    servers in it run as another user.
     """
     if _TEMP_ROOT not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True)
         os.environ[_TEMP_ROOT] = folder.name
         config.add_cleanup(folder.cleanup)
+    config.pluginmanager.register(StuckTests(AFTER_S))
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +102,9 @@ async def database(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
 async def pool(database: str) -> AsyncIterator[Pool]:
     opened = await open_pool(database)
     yield opened
-    await opened.close()
+    # It waits for whoever still has a connection, as what a failed test has begun.
+    async with asyncio.timeout(30):
+        await opened.close()
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -61,6 +63,30 @@ async def test_impossible_prompts_are_refused_and_long_work_can_be_stopped(
         await running
     await backend.close()
     assert time.monotonic() - started < 30, "closing waits for one step, not for the answer"
+
+
+_LOAD_AND_DROP = """
+import asyncio, sys
+from pathlib import Path
+from inferd.workers.backends.llamacpp import LlamaCppBackend
+from inferd.workers.model_files import ModelFile, stamp_of
+
+async def main() -> None:
+    path = Path(sys.argv[1])
+    file = ModelFile(path, "", "", "", stamp_of(path.stat()))
+    backend = LlamaCppBackend(file, name="unused", context_tokens=128)
+    for _ in range(12):
+        await backend.start()
+        await backend.unload()
+
+asyncio.run(main())
+"""
+
+
+def test_a_model_that_nobody_asked_is_unloaded_too(smollm2: ModelFile) -> None:
+    """In a process of its own, as in one that hangs here no thread goes on."""
+    unused = [sys.executable, "-c", _LOAD_AND_DROP, str(smollm2.path)]
+    assert subprocess.run(unused, check=False, timeout=120).returncode == 0
 
 
 async def test_a_cancelled_answer_is_cut_at_the_next_token() -> None:

@@ -116,9 +116,9 @@ class LlamaCppBackend:
 
     async def unload(self) -> None:
         await self._loading.settle()
-        last_reference, self._server = [self._server], None
-        # Dropping it joins llama.cpp's own threads, which must not hold up the loop.
-        await asyncio.to_thread(last_reference.clear)
+        # This joins llama.cpp's own threads, some 50 ms. In a thread it would hold up the loop as
+        # well: xllamacpp keeps the interpreter's lock.
+        self._server = None
 
     async def run(self, job: Job) -> Completion:
         server = self._server
@@ -182,6 +182,7 @@ class LlamaCppBackend:
         params.cache_ram_mib = 0
         params.verbosity = -1
         params.ui = False
+        params.endpoint_metrics = True
         # It also listens on a free loopback port; without this key others on the machine could
         # use it.
         params.api_keys = [secrets.token_hex(16)]
@@ -191,7 +192,11 @@ class LlamaCppBackend:
                     f"{self._file.path} is another file than the worker started with",
                     help_text="restart the worker: its results name the file's hash",
                 )
-            return xllamacpp.Server(params), str(xllamacpp.__version__)
+            server = xllamacpp.Server(params)
+            # Its loop answers this. Dropped before that has begun, it would never end, and as it
+            # keeps the interpreter's lock, no thread of this process would go on.
+            server.handle_metrics()
+            return server, str(xllamacpp.__version__)
         except (RuntimeError, OSError) as error:
             raise TextModelUnusable(
                 f"llama.cpp cannot load {self._file.path}: {error}",

@@ -21,7 +21,7 @@ def main() -> None:
     params.n_ctx = 1024
     params.n_batch = params.n_ubatch = 128
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.endpoint_slots = True
+    params.endpoint_slots = params.endpoint_metrics = True
     params.verbosity = -1
     params.ui = False
     if sys.argv[3] == "embeddings":
@@ -29,6 +29,7 @@ def main() -> None:
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
         params.n_batch = params.n_ubatch = 512
     server = xllamacpp.Server(params)
+    server.handle_metrics()  # not before its loop has begun may it be dropped
     print(server.listening_address, flush=True)
     sys.stdin.read()
     del server

@@ -208,11 +208,11 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
         why = f"{len(results)} wait and no more fit into one transaction"
     else:
         return _accumulate(posting, len(results), worth)
-    chosen = packing.fill(sorted(results, key=lambda r: _first_then_richest(r, urgent)))
+    chosen = packing.fill(_in_order(results, urgent, packing))
     if not packing.pays(chosen):
         # Urgent results that earn little may have taken the places of those that carry the post.
         carrying = {r for r in urgent if packing.pays([r])}
-        chosen = packing.fill(sorted(results, key=lambda r: _first_then_richest(r, carrying)))
+        chosen = packing.fill(_in_order(results, carrying, packing))
     if not packing.pays(chosen):
         return posting.wait(
             PostReason.UNPROFITABLE,
@@ -275,10 +275,14 @@ def _by_deadline(result: ReadyResult) -> tuple[int, int, bytes, WorkerId]:
     return result.deadline_s, result.key.id, result.key.commitment, result.worker
 
 
-def _first_then_richest(
-    result: ReadyResult, first: Collection[ReadyResult]
-) -> tuple[bool, int, int, bytes]:
-    """Some first, nearest deadline first; then the others by revenue."""
-    preferred = result in first
-    value = result.deadline_s if preferred else -result.revenue_wei
-    return not preferred, value, result.key.id, result.key.commitment
+def _in_order(
+    results: Sequence[ReadyResult], first: Collection[ReadyResult], packing: Packing
+) -> list[ReadyResult]:
+    """Some first, nearest deadline first; then the others by what each leaves."""
+
+    def place(result: ReadyResult) -> tuple[bool, int, int, bytes]:
+        preferred = result in first
+        value = result.deadline_s if preferred else -packing.surplus_wei(result)
+        return not preferred, value, result.key.id, result.key.commitment
+
+    return sorted(results, key=place)

@@ -72,9 +72,11 @@ class Packing:
     def sort_out(self, results: Iterable[ReadyResult]) -> Sorted:
         """One result a request, and of these the ones that pay for what they add."""
         alive = list(results)
-        # The best of several results for one request: what earns most, then what came first.
+        # The best of several results for one request: what leaves most, then what came first.
         best: dict[RequestKey, ReadyResult] = {}
-        for result in sorted(alive, key=lambda r: (-r.revenue_wei, r.computed_at_s, r.worker)):
+        for result in sorted(
+            alive, key=lambda r: (-self.surplus_wei(r), r.computed_at_s, r.worker)
+        ):
             best.setdefault(result.key, result)
         alone = [
             r

@@ -267,6 +267,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 @st.composite
 def postings(draw: st.DrawFn) -> PostingSnapshot:
     left_s = draw(_LEFT_OF_EACH_S)  # of each request
+    delivery = [draw(_DELIVERY) for _ in left_s]
     results = tuple(
         ready(
             number := draw(st.integers(1, len(left_s))),
@@ -275,7 +276,7 @@ def postings(draw: st.DrawFn) -> PostingSnapshot:
             deadline_s=NOW_S + left_s[number - 1],
             computed_at_s=NOW_S - draw(_COMPUTED_AGO_S),
             batchable=draw(_BATCHABLE),
-            delivery=draw(_DELIVERY),
+            delivery=delivery[number - 1],
             later_gas=draw(_POSTED_LATER_GAS),
         )
         for _ in range(draw(_MOST_REQUESTS))

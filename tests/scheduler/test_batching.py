@@ -438,6 +438,22 @@ def test_of_two_results_for_one_request_one_is_posted():
     assert decision.inputs["duplicates"] == 1
 
 
+def test_of_two_results_for_one_request_the_one_with_the_cheaper_call_is_posted():
+    """A longer answer of another worker, which came first: its call alone takes what both earn."""
+    long = ready(1, worker=worker_id(1), computed_at_s=NOW_S - 60.0, later_gas=10**9)
+    short = ready(1, worker=worker_id(2), computed_at_s=NOW_S - 50.0, later_gas=30_000)
+    assert decide(posting((long,))).reason is PostReason.UNPROFITABLE
+    assert decide(posting((long, short))).results == (short,)
+
+
+def test_a_full_batch_has_the_results_that_leave_most():
+    """Not those that earn most: what this one's call takes, it does not leave for the post."""
+    dear = ready(1, revenue_wei=RICH, later_gas=RICH // GWEI - 5_000)
+    cheap = ready(2, revenue_wei=RICH - 1)
+    rules = posting_rules(max_results=1)
+    assert decide(posting((dear, cheap), rules=rules)).results == (cheap,)
+
+
 def test_a_group_is_a_worker():
     results = tuple(ready(n, worker=worker_id(n % 2), computed_at_s=NOW_S - 60.0) for n in range(6))
     decision = decide(posting(results, gas=GasModel(50_000, 7_000, 5_000)))
@@ -460,7 +476,7 @@ def test_a_result_bears_what_its_delivery_takes():
         ready(5, revenue_wei=41_000 * GWEI - 1, delivery=DeliveryKind.CALLBACK, later_gas=30_000),
     )
     decision = decide(posting(results, gas=gas))
-    assert _ids(decision) == [1, 4, 2]
+    assert _ids(decision) == [1, 2, 4], "nobody else leaves more than its gas"
     assert decision.gas_limit_estimate == 50_000 + 10_000 + 3 * 5_000 + 4_000 + 6_000
     assert decision.later_cost_wei == 30_000 * GWEI
     assert "and the calls of contracts 0.00003 ETH" in decision.sentence
@@ -469,7 +485,7 @@ def test_a_result_bears_what_its_delivery_takes():
     assert _ids(decide(posting((single,), gas=gas))) == [4]
     poor = replace(single, revenue_wei=101_000 * GWEI - 1)
     assert decide(posting((poor,), gas=gas)).reason is PostReason.UNPROFITABLE
-    tight = decide(posting(results, gas=gas, rules=posting_rules(max_gas=84_999)))
+    tight = decide(posting(results[:1] + results[3:], gas=gas, rules=posting_rules(max_gas=84_999)))
     assert _ids(tight) == [1, 4]
 
 

@@ -2,6 +2,8 @@
 # need inside this folder first.
 PYTHON ?= python3
 BIN := .venv/bin
+# A process of tests that crashes is not replaced: with loadgroup, xdist may then wait for ever.
+SPREAD := -n 4 --dist loadgroup --max-worker-restart 0
 export INFERD_CACHE_DIR ?= $(CURDIR)/.cache
 
 .PHONY: setup demo test lint test-contracts test-python test-deep coverage audit prove artifacts lock clean
@@ -35,12 +37,12 @@ test-contracts: setup
 	cd contracts && ../node_modules/.bin/forge test
 
 test-python: setup
-	$(BIN)/pytest -n 4 --dist loadgroup
+	$(BIN)/pytest $(SPREAD)
 
 # More runs of everything that draws its cases.
 test-deep: setup
 	cd contracts && FOUNDRY_PROFILE=deep ../node_modules/.bin/forge test
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 4 --dist loadgroup
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest $(SPREAD)
 
 # Of the lines in assembly forge sees nothing: they count as not executed.
 coverage: setup

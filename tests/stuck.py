@@ -2,7 +2,7 @@
 
 Its alarm is off as soon as a test has failed, so that taking down may then wait for ever, and it
 does not come through while the main thread waits in C code. The stacks of all threads are told, and
-xdist takes the process for crashed, names its test and goes on with another.
+xdist takes the process for crashed and names its test.
 """
 
 from __future__ import annotations

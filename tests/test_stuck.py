@@ -29,14 +29,15 @@ def test_another():
 """
 
 
-def test_one_that_failed_and_is_never_taken_down_is_named_and_the_rest_is_run(
-    tmp_path: Path,
-) -> None:
+def test_one_that_failed_and_is_never_taken_down_is_named(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(_CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
     (tmp_path / "test_it.py").write_text(_TESTS)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "1", "--rootdir", str(tmp_path), str(tmp_path)],
+        [
+            *(sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup"),
+            *("--max-worker-restart", "0", "--rootdir", str(tmp_path), str(tmp_path)),
+        ],
         env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

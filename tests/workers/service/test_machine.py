@@ -114,6 +114,16 @@ class HostileOperators(RuleBasedStateMachine):
                 for table in ("result", "output", "asker")
             }
 
+    def _stored_at_rest(self) -> dict[str, int]:
+        """When what was asked before is computed: it stores something of its own."""
+
+        async def rest() -> None:
+            while self.agent.jobs.running or self.agent.jobs.queued:
+                await asyncio.sleep(0.001)
+
+        self.runner.run(rest())
+        return self._stored()
+
     def _send(self, who: int, method: str, target: str, body: bytes = b"", **how: Any) -> Any:
         return self.runner.run(self.operators[who].send(method, target, body, **how))
 
@@ -170,7 +180,7 @@ class HostileOperators(RuleBasedStateMachine):
 
     @rule(who=_WHO, junk=_JUNK, path=st.sampled_from([JOBS, SIGN, "/v1/health", "/"]))
     def sends_junk(self, who: int, junk: bytes, path: str) -> None:
-        before = self._stored()
+        before = self._stored_at_rest()
         answer = self._send(who, "POST", path, junk)
         assert answer[0] >= 400
         assert isinstance(read(answer), ErrorBody)
@@ -191,7 +201,7 @@ class HostileOperators(RuleBasedStateMachine):
             header = Operator("", PrivateKey(b"\x66" * 32)).header("POST", JOBS, body)
         else:
             body += b" "
-        before = self._stored()
+        before = self._stored_at_rest()
         assert self._send(who, "POST", JOBS, body, header=header)[0] == 401
         assert self._stored() == before
 

@@ -139,7 +139,7 @@ class Part:
             # It is by these that a second worker is chosen, too.
             views = await session.workers.views(connection, session.own_accounts)
             if Role.SCHEDULE not in session.roles:
-                session.worker_views = views
+                session.outlook.worker_views = views
             found = await load_pool(connection, session, self._node.crew.names)
         ended_s = time.monotonic()
         self._next_view_s = ended_s + _OF_ITS_TIME * (ended_s - began_s)
@@ -154,7 +154,7 @@ class Part:
 
     async def _say_of_settlement(self, said: Said) -> None:
         session, status = self._session, self._node.status
-        market = await session.market()
+        market = await session.outlook.market()
         said.market = None if market is None else said_of(market)
         said.own_accounts = sorted(one.hex() for one in session.own_accounts)
         said.settlement = await status.settlement_view(session)

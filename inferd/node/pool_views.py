@@ -145,7 +145,7 @@ async def _load(connection: Connection, session: Session | None) -> dict[Address
     for one in await reputation.load(connection):
         counts.setdefault(one.worker, []).append(one)
     pool = {} if session is None else {one.address: one for one in session.workers.workers}
-    views = {view.id: view for view in (session.worker_views or ())} if session else {}
+    views = {view.id: view for view in (session.outlook.worker_views or ())} if session else {}
     probation = session.probation_success if session else 0.0
     return {
         address: _Known(

@@ -4,9 +4,7 @@ its roles, and what the other processes are told and tell."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,22 +18,20 @@ from indexer.store import load_cursor
 from indexer.types import Address, Hash32
 from inferd.inputs.keeper import Keeper, KeeperLimits
 from inferd.net.guarded import GuardedClient
-from inferd.node.base_fee_rises import BaseFeeRises
 from inferd.node.check_settings import check_rules
 from inferd.node.input_settings import fetcher_of
 from inferd.node.leader import CHECKING, Leadership, LostLeadership, poster_role
-from inferd.node.limit_settings import budgets_of, limits_of
+from inferd.node.limit_settings import limits_of
 from inferd.node.metrics import CHECKS, INPUT_TRIES, RESULTS
 from inferd.node.others import Others
+from inferd.node.outlook import Outlook
 from inferd.node.part import Part, SharedLocks
 from inferd.node.pool_settings import reach_of, roster_terms
 from inferd.node.pull_settings import opened_pull
 from inferd.node.roles import Role, is_whole
 from inferd.node.rounds import Rounds
 from inferd.node.session_settings import head_trigger, settlement_settings
-from inferd.node.snapshot import RoundInputs, with_private
 from inferd.node.supervise import run_all
-from inferd.node.told import Market
 from inferd.node.upkeep import Upkeep
 from inferd.node.wakeup import (
     ENDED_CHANNEL,
@@ -52,12 +48,9 @@ from inferd.workers import leases
 from inferd.workers.checks.checking import Checker
 from inferd.workers.checks.desk import Desk
 from inferd.workers.checks.inspection import Inspection
-from inferd.workers.checks.room import load_open, with_room
 from inferd.workers.dispatch import Dispatcher
 from inferd.workers.remote.roster import Roster
 from inferd.workers.retries import RetryBudget
-from inferd.workers.standings import views_of
-from scheduler.model import Rules, WorkerView
 
 if TYPE_CHECKING:
     from inferd.node.daemon import Node
@@ -90,9 +83,7 @@ class Session:
         settings, contracts = node.settings, node.deployment.contracts
         self.workers = node.crew.pool_on(db, node.outputs)
         self._steering = Steering()
-        self._rises = BaseFeeRises()
-        self.worker_views: tuple[WorkerView, ...] | None = None
-        """As the last round saw them; None before the first."""
+        self.outlook = Outlook(self, node)
         self.indexer = Indexer(
             node.rpc,
             db,
@@ -175,7 +166,7 @@ class Session:
         )
         self.rounds = Rounds(
             db=db,
-            inputs=self._round_inputs,
+            inputs=self.outlook.inputs,
             steering=self._steering,
             policy_budget_s=lambda: node.settings.scheduling.policy_budget_ms / 1000,
             dispatcher=self.dispatcher if self._whole else None,
@@ -368,70 +359,7 @@ class Session:
                     self.tell_bell.ring()
 
     def _may_decide(self) -> bool:
-        settlement, others = self.settlement, self.others
-        prices = others.knows_prices if settlement is None else settlement.knows_prices
-        # Without its dispatchers a worker is not unknown, but out of sight.
-        return self.caught_up and prices and (self._whole or others.has_offers)
-
-    async def market(self) -> Market | None:
-        """None where nobody has seen the chain's prices."""
-        settlement = self.settlement
-        if settlement is None:
-            return self.others.market
-        if not settlement.knows_prices:
-            return None
-        status = settlement.status
-        return Market(await settlement.gas_model(), status.tip_wei, status.crowded_out)
-
-    async def _views(self, connection: Connection) -> tuple[WorkerView, ...]:
-        """The workers that a round can give something to."""
-        if self._whole:
-            views = await self.workers.views(connection, self.own_accounts)
-            return with_private(views, self.keys_held)
-        counts = await leases.count_active(connection)
-        presences = [
-            replace(one, in_flight=one.in_flight + counts.get(one.address, 0))
-            for one in self.others.presences
-        ]
-        views = await views_of(connection, presences, self.own_accounts)
-        return with_private(views, self.others.keys_held)
-
-    async def _round_inputs(self, connection: Connection) -> RoundInputs:
-        settings = self._node.settings
-        scheduling = settings.scheduling
-        market, facts = await self.market(), self._node.facts
-        if market is None or facts is None:
-            raise RuntimeError("a round needs prices and the terms of the contracts")
-        self.worker_views = await self._views(connection)
-        return RoundInputs(
-            workers=with_room(
-                self.worker_views,
-                await load_open(connection),
-                proved=self.probation_success,
-                under_way=self.checker.under_way,
-            ),
-            gas=market.gas,
-            rules=Rules(
-                poster_bps=facts.poster_bps,
-                max_wait_s=scheduling.max_wait_s,
-                inclusion_s=scheduling.inclusion_s,
-                gas_margin=scheduling.gas_margin,
-                base_fee_quantiles_ppm=await self._rises.quantiles_ppm(
-                    connection, scheduling.base_fee_quantile
-                ),
-                expected_batch=scheduling.expected_batch,
-                max_attempts=scheduling.max_attempts,
-                priority_fee_wei=market.tip_wei,
-                limits=limits_of(
-                    settings.limits, settings.tenants, unposted=settings.most_unposted
-                ),
-                flow_arcs=scheduling.flow_arcs,
-            ),
-            now_s=time.time(),
-            max_gas=settings.posting.max_gas,
-            budgets_wei=budgets_of(settings.limits),
-            unposted=market.unposted,
-        )
+        return self.caught_up and self.outlook.is_clear
 
     async def _monitor(self) -> None:
         try:

@@ -88,7 +88,7 @@ class StatusReader:
         metrics.READY.set(self._health.ready)
 
     def _observe_workers(self, session: Session) -> None:
-        views, health = session.worker_views, self._health
+        views, health = session.outlook.worker_views, self._health
         nobody = views is not None and not any(view.available for view in views)
         known = _known_workers(session)
         if Role.DISPATCH not in self._roles:
@@ -118,7 +118,7 @@ class StatusReader:
         if Role.INDEX in self._roles and session.indexer.status.last_progress_monotonic is None:
             return True
         knows_workers = bool(self._roles & _KNOW_WORKERS)
-        return knows_workers and session.caught_up and session.worker_views is None
+        return knows_workers and session.caught_up and session.outlook.worker_views is None
 
     def _observe_index(self, session: Session) -> None:
         index, health = session.indexer.status, self._health
@@ -244,7 +244,7 @@ class StatusReader:
         if self.db is not None:
             async with self.db.acquire() as connection:
                 stats = await service_stats.read_all(connection)
-        seen = session.worker_views if session else None
+        seen = session.outlook.worker_views if session else None
         views = {view.id: view for view in seen or ()}
         found = []
         for member in self._crew.members:
@@ -306,7 +306,7 @@ class StatusReader:
 
 def _known_workers(session: Session) -> str:
     elsewhere = session.roster.entries
-    own = [view for view in session.worker_views or () if Address(view.id) not in elsewhere]
+    own = [view for view in session.outlook.worker_views or () if Address(view.id) not in elsewhere]
     return f"{len(own)} of its own and {len(elsewhere)} of other machines are known"
 
 
@@ -403,7 +403,7 @@ def endpoint_views(
 
 
 def _measure_workers(session: Session) -> None:
-    views = session.worker_views or ()
+    views = session.outlook.worker_views or ()
     given = sum(view.available for view in views)
     metrics.POOL_WORKERS.labels("yes").set(given)
     metrics.POOL_WORKERS.labels("no").set(len(views) - given)

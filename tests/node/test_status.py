@@ -38,7 +38,7 @@ def a_session(
         roster=roster or SimpleNamespace(entries={}, unsigned=0),
         settlement=SimpleNamespace(status=settlement or SettlementStatus()),
         inputs=inputs or SimpleNamespace(waiting_for_room=0, room=Room(10, 1)),
-        worker_views=(),
+        outlook=SimpleNamespace(worker_views=()),
         caught_up=True,
     )
 

@@ -20,10 +20,10 @@ from inferd.cli.output import SCHEMA_VERSION, show, show_json, write
 from inferd.cli.session import JsonOption, Session, run_async, session_of
 from inferd.cli.tables import node_tables
 from inferd.node.account_lines import load_lines
+from inferd.node.account_models import AccountView, DayView, FiguresView, LineView, ReportView
 from inferd.node.account_rows import load_now_s, load_report, load_senders
 from inferd.node.account_views import line_view, report_view
 from inferd.node.accounts import Period
-from inferd.node.api_models import AccountView, DayView, FiguresView, LineView, ReportView
 
 DAY_COLUMNS = (
     "day",

@@ -10,10 +10,10 @@ from fastapi import APIRouter, HTTPException, Query
 from indexer.database import Pool
 from indexer.types import DAY_S, Address
 from inferd.node.account_lines import load_lines_of
+from inferd.node.account_models import LinesView, ReportView
 from inferd.node.account_rows import load_now_s, load_report, load_senders
 from inferd.node.account_views import lines_view, report_view
 from inferd.node.accounts import Period
-from inferd.node.api_models import LinesView, ReportView
 
 _MAX_TIME_S = 2**40 - 1
 _DAYS = 7

@@ -10,17 +10,17 @@ from eth_utils.address import to_checksum_address
 
 from indexer.database import Connection
 from indexer.types import DAY_S
-from inferd.node.account_rows import load_now_s, load_spent
-from inferd.node.accounts import AccountFlow, Figures, Line, Report
-from inferd.node.api_models import (
+from inferd.node.account_models import (
     AccountView,
     DayView,
     FiguresView,
-    FundsView,
     LinesView,
     LineView,
     ReportView,
 )
+from inferd.node.account_rows import load_now_s, load_spent
+from inferd.node.accounts import AccountFlow, Figures, Line, Report
+from inferd.node.api_models import FundsView
 from inferd.settlement.runway import runway_days
 from inferd.settlement.settings import KeyStatus
 

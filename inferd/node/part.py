@@ -15,11 +15,11 @@ import structlog
 from indexer.database import Connection, Pool
 from indexer.types import Address
 from inferd.node.claims import Claims
+from inferd.node.index_views import index_view
 from inferd.node.leader import SETTLING, Leadership, bury_processes, poster_role
 from inferd.node.pool_models import PoolWorkerView
 from inferd.node.pool_views import load_pool
 from inferd.node.roles import Role
-from inferd.node.status import index_view
 from inferd.node.told import Said, Teller, forget_processes, said_of, said_presence
 from inferd.node.wakeup import ENDED_CHANNEL, Wakeup, notify
 from inferd.workers import leases

@@ -16,6 +16,7 @@ import structlog
 from indexer.database import Connection, Fence, Pool
 from indexer.types import Address
 from inferd.node.feed import Feed, Reading
+from inferd.node.grounds import Grounds, grounds_of, reopened
 from inferd.node.jobs import load_jobs, load_servable
 from inferd.node.metrics import (
     DECISIONS,
@@ -50,51 +51,12 @@ from scheduler.patience import Patience, patience_of
 from scheduler.planner import Changes, Planner
 from scheduler.quota import cost_tokens
 
-# What more or other workers could still serve.
-_OF_OFFERS = frozenset({Reason.MODEL_UNKNOWN, Reason.MEMORY_TOO_LARGE, Reason.DEADLINE_INFEASIBLE})
-# What a transaction with more gas could still deliver.
-_OF_GAS = frozenset({Reason.UNSUPPORTED})
-# What another setting, or another version of this node, could still serve: both come with a start.
-_OF_ATTEMPTS = frozenset({Reason.ATTEMPTS_EXHAUSTED, Reason.NO_AGREEMENT})
-_OF_THIS_NODE = _OF_OFFERS | _OF_GAS | _OF_ATTEMPTS | {Reason.INPUT_UNAVAILABLE}
-
 _TOLD_AT_ONCE = 50
 """Log lines between which the event loop may do other things."""
 
 log = structlog.get_logger("scheduler")
 
 Inputs = Callable[[Connection], Awaitable[RoundInputs]]
-
-
-@dataclass(frozen=True, slots=True)
-class Grounds:
-    """What refusals rest on beside the request, its attempts and the settings of this process."""
-
-    offers: frozenset[tuple[bytes, bytes, int]]
-    """Worker, model and memory."""
-    max_gas: int
-    """Of a transaction, by the operator and by the block."""
-    max_attempts: int
-    inclusion_s: float
-
-
-def reopened(before: Grounds | None, now: Grounds) -> frozenset[Reason]:
-    """Which refusals may be none any more; `before` is None in the first round of a session. Pure.
-
-    What became stricter reopens nothing: what was refused would be refused again.
-    """
-    if before is None:
-        return _OF_THIS_NODE
-    found: set[Reason] = set()
-    if now.offers != before.offers:
-        found |= _OF_OFFERS
-    if now.max_gas > before.max_gas:
-        found |= _OF_GAS
-    if now.max_attempts > before.max_attempts:
-        found |= _OF_ATTEMPTS
-    if now.inclusion_s < before.inclusion_s:
-        found.add(Reason.DEADLINE_INFEASIBLE)
-    return frozenset(found)
 
 
 class _Decided(NamedTuple):
@@ -202,7 +164,7 @@ class Rounds:
             head = await connection.fetchrow("SELECT timestamp_s, gas_limit FROM chain.cursor")
             if head is None:
                 return None
-            grounds = _grounds(inputs, head["gas_limit"])
+            grounds = grounds_of(inputs, head["gas_limit"])
             if reasons := reopened(self._grounds, grounds):
                 await self._reconsider(connection, head["timestamp_s"], reasons)
             self._grounds = grounds
@@ -358,19 +320,6 @@ def companies_of(plan: Plan) -> dict[RequestKey, Company]:
         for one in requests
         if one.quorum - one.agreeing > 1
     }
-
-
-def _grounds(inputs: RoundInputs, block_gas_limit: int) -> Grounds:
-    return Grounds(
-        offers=frozenset(
-            (worker.id, model, worker.memory_mb)
-            for worker in inputs.workers
-            for model in worker.service
-        ),
-        max_gas=inputs.gas_cap(block_gas_limit),
-        max_attempts=inputs.rules.max_attempts,
-        inclusion_s=inputs.rules.inclusion_s,
-    )
 
 
 async def _tell(decided: Plan, rows: RoundRows) -> None:

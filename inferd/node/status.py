@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,11 @@ from eth_utils.address import to_checksum_address
 
 from indexer.database import Pool
 from indexer.forget import count_requests
-from indexer.rpc import EndpointStatus
-from indexer.rpc.heads import HeadsStatus
 from indexer.types import Address
 from inferd import __version__
 from inferd.node import metrics
 from inferd.node.account_views import funds_view
 from inferd.node.api_models import (
-    EndpointView,
     IndexView,
     PosterView,
     ProcessView,
@@ -29,6 +25,7 @@ from inferd.node.api_models import (
 )
 from inferd.node.crew import Crew
 from inferd.node.health import Health
+from inferd.node.index_views import index_view, measure_endpoints, repaired_blocks
 from inferd.node.others import Others
 from inferd.node.roles import ALL, Role, Roles, is_whole
 from inferd.node.settings import Settings
@@ -131,7 +128,7 @@ class StatusReader:
         health.set("indexing_behind", lag > self._settings.index.max_lag_blocks, str(lag))
         behind = index.head_behind_blocks
         health.set("endpoint_behind", behind > self._settings.index.max_lag_blocks, str(behind))
-        _measure_endpoints(session)
+        measure_endpoints(session)
         metrics.HEAD_BLOCK.set(index.head or 0)
         metrics.INDEXED_BLOCK.set(index.indexed or 0)
         metrics.INDEX_LAG_SECONDS.set(index.lag_s or 0)
@@ -141,7 +138,7 @@ class StatusReader:
         metrics.BACKFILL_LEFT_SECONDS.set(index.left_s or 0)
         metrics.QUARANTINED.set(index.quarantined)
         metrics.RECHECKED_BLOCK.set(session.recheck.status.checked or 0)
-        metrics.REPAIRED_BLOCKS.set(_repaired_blocks(session))
+        metrics.REPAIRED_BLOCKS.set(repaired_blocks(session))
 
     def _observe_settlement(self, settlement: SettlementStatus) -> None:
         health = self._health
@@ -346,62 +343,6 @@ def funds_words(held: SettlementStatus | KeyStatus) -> str:
     )
 
 
-def _repaired_blocks(session: Session) -> int:
-    return session.recheck.status.repaired_blocks + session.indexer.status.completed_blocks
-
-
-def index_view(session: Session | None) -> IndexView:
-    if session is None:
-        return IndexView(
-            head=None,
-            indexed=None,
-            finalized=None,
-            lag_blocks=None,
-            lag_s=None,
-            reorgs=0,
-            quarantined=0,
-            rechecked=None,
-            repaired_blocks=0,
-        )
-    status = session.indexer.status
-    return IndexView(
-        head=status.head,
-        indexed=status.indexed,
-        finalized=status.finalized,
-        lag_blocks=status.lag_blocks,
-        lag_s=status.lag_s,
-        reorgs=status.reorgs,
-        quarantined=status.quarantined,
-        left_s=status.left_s,
-        deepest_reorg=status.deepest_reorg,
-        range_blocks=status.range_blocks,
-        endpoints=endpoint_views(session.indexer.endpoints(), session.indexer.heads_status),
-        rechecked=session.recheck.status.checked,
-        repaired_blocks=_repaired_blocks(session),
-    )
-
-
-def endpoint_views(
-    endpoints: Sequence[EndpointStatus], heads: HeadsStatus | None
-) -> list[EndpointView]:
-    """All endpoints for the API, the websocket last."""
-    views = [EndpointView(**asdict(endpoint)) for endpoint in endpoints]
-    if heads is not None:
-        views.append(
-            EndpointView(
-                endpoint=heads.endpoint,
-                state="live" if heads.live else "away",
-                reason=heads.reason,
-                latency_ms=None,
-                error_rate=0.0,
-                head=None,
-                lag_blocks=0,
-                calls_per_s=None,
-            )
-        )
-    return views
-
-
 def _measure_workers(session: Session) -> None:
     views = session.outlook.worker_views or ()
     given = sum(view.available for view in views)
@@ -409,12 +350,3 @@ def _measure_workers(session: Session) -> None:
     metrics.POOL_WORKERS.labels("no").set(len(views) - given)
     metrics.LATE_ANSWERS.set(session.dispatcher.waiting_late)
     metrics.RETRIES_LEFT.set(session.retries.tokens)
-
-
-def _measure_endpoints(session: Session) -> None:
-    for endpoint in session.indexer.endpoints():
-        usable = endpoint.state in {"in_use", "ready"} and endpoint.reason is None
-        metrics.RPC_ENDPOINT_UP.labels(endpoint.endpoint).set(usable)
-        metrics.RPC_ENDPOINT_LAG.labels(endpoint.endpoint).set(endpoint.lag_blocks)
-    heads = session.indexer.heads_status
-    metrics.HEADS_LIVE.set(heads is not None and heads.live)

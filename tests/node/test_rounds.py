@@ -12,7 +12,7 @@ import pytest
 from indexer.database import Connection
 from indexer.types import Address
 from inferd.node import rounds
-from inferd.node.rounds import Grounds, reopened
+from inferd.node.grounds import Grounds, reopened
 from inferd.node.snapshot import RoundInputs
 from inferd.node.views import one_request
 from inferd.node.why import why

@@ -14,9 +14,10 @@ from indexer.types import Address
 from inferd.inputs.room import Room
 from inferd.node import metrics
 from inferd.node.health import Health
+from inferd.node.index_views import index_view
 from inferd.node.roles import Role
 from inferd.node.settings import Settings
-from inferd.node.status import StatusReader, index_view
+from inferd.node.status import StatusReader
 from inferd.outputs.unwritten import Unwritten
 from inferd.settlement.runway import FundsState
 from inferd.settlement.settings import KeyStatus, PausedReason, SettlementStatus

@@ -214,6 +214,9 @@ def _decide_together(posting: _Posting, results: Sequence[ReadyResult]) -> Posti
         carrying = {r for r in urgent if packing.pays([r])}
         chosen = packing.fill(_in_order(results, carrying, packing))
     if not packing.pays(chosen):
+        # As may those that leave much, each with a group of its own to pay for.
+        chosen = packing.fill(packing.by_group(posting.in_time))
+    if not packing.pays(chosen):
         return posting.wait(
             PostReason.UNPROFITABLE,
             f"{why[0].upper()}{why[1:]}; but the {count(len(results), 'result')} earn "

@@ -73,19 +73,22 @@ class Packing:
         """One result a request, and of these the ones that pay for what they add."""
         alive = list(results)
         # The best of several results for one request: what leaves most, then what came first.
-        best: dict[RequestKey, ReadyResult] = {}
+        best: dict[RequestKey, list[ReadyResult]] = {}
         for result in sorted(
             alive, key=lambda r: (-self.surplus_wei(r), r.computed_at_s, r.worker)
         ):
-            best.setdefault(result.key, result)
+            best.setdefault(result.key, []).append(result)
         alone = [
-            r
-            for r in best.values()
-            if not r.batchable and self.pays([r]) and self.gas_of([r]) <= self.max_gas
+            first
+            for first, *_ in best.values()
+            if not first.batchable and self.pays([first]) and self.gas_of([first]) <= self.max_gas
         ]
-        paying = [r for r in best.values() if r.batchable and self.surplus_wei(r) >= 0]
-        losing = self.losing_groups(paying)
-        together = [r for r in paying if r.signers not in losing]
+        together = self._in_paying_groups(
+            [
+                [one for one in several if one.batchable and self.surplus_wei(one) >= 0]
+                for several in best.values()
+            ]
+        )
         return Sorted(
             together,
             alone,
@@ -93,19 +96,62 @@ class Packing:
             unprofitable=len(best) - len(together) - len(alone),
         )
 
-    def losing_groups(self, results: Iterable[ReadyResult]) -> set[Signers]:
-        """Those whose results do not even pay for their own group in a batch."""
+    def group_wei(self, signers: Signers) -> int:
+        """What a group adds to a transaction beside its results."""
         data_fee, group_gas = self.data_fee, self.gas.per_group_gas
         each_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
-        surplus_wei: dict[Signers, int] = {}
-        for result in results:
-            so_far_wei = surplus_wei.get(result.signers, 0)
-            surplus_wei[result.signers] = so_far_wei + self.surplus_wei(result)
-        return {
-            signers
-            for signers, earned_wei in surplus_wei.items()
-            if earned_wei < each_wei * len(signers)
-        }
+        return each_wei * len(signers)
+
+    def _in_paying_groups(self, requests: Iterable[Sequence[ReadyResult]]) -> list[ReadyResult]:
+        """One result of each request, the first that is of a group which pays for itself.
+
+        Groups that would lose with all that they could have go at once. The others depend on each
+        other: the one that loses most goes, what it had goes to the next that has it, and so on.
+        """
+        could_have_wei: dict[Signers, int] = {}
+        several = [list(results) for results in requests]
+        for results in several:
+            for one in results:
+                wei = could_have_wei.get(one.signers, 0)
+                could_have_wei[one.signers] = wei + self.surplus_wei(one)
+        gone = {s for s, wei in could_have_wei.items() if wei < self.group_wei(s)}
+        had: dict[Signers, list[deque[ReadyResult]]] = {s: [] for s in could_have_wei}
+        left_wei = {s: -self.group_wei(s) for s in could_have_wei}
+
+        def give(choice: deque[ReadyResult]) -> None:
+            while choice and choice[0].signers in gone:
+                choice.popleft()
+            if choice:
+                had[choice[0].signers].append(choice)
+                left_wei[choice[0].signers] += self.surplus_wei(choice[0])
+
+        for results in several:
+            give(deque(results))
+        while losing := [s for s in had if s not in gone and had[s] and left_wei[s] < 0]:
+            worst = min(losing, key=lambda s: (left_wei[s], s))
+            gone.add(worst)
+            for choice in had.pop(worst):
+                give(choice)
+        return [choice[0] for choices in had.values() for choice in choices]
+
+    def by_group(self, results: Iterable[ReadyResult]) -> list[ReadyResult]:
+        """The group first that leaves most where it has a transaction to itself, of each what
+        leaves most first; of several results for one request, the first in that order."""
+        groups: dict[Signers, list[ReadyResult]] = {}
+        for result in sorted(results, key=lambda r: (-self.surplus_wei(r), r.key.id)):
+            if result.batchable and self.surplus_wei(result) >= 0:
+                groups.setdefault(result.signers, []).append(result)
+
+        def left_wei(signers: Signers) -> int:
+            own = self.fill(groups[signers])
+            return sum(map(self.surplus_wei, own)) - self.group_wei(signers) if own else 0
+
+        in_order = sorted(groups, key=lambda signers: (-left_wei(signers), signers))
+        first: dict[RequestKey, ReadyResult] = {}
+        for signers in in_order:
+            for result in groups[signers]:
+                first.setdefault(result.key, result)
+        return list(first.values())
 
     def fill(self, ordered: Sequence[ReadyResult]) -> list[ReadyResult]:
         """A batch within the caps whose every group pays for itself, first come first served.
@@ -150,7 +196,6 @@ class _Batch:
         self._packing = packing
         self._gas = gas.of(0, 0)
         self._least_gas = min(gas.of_result(kind) for kind in DeliveryKind)
-        self._group_wei = gas.per_group_gas * packing.price_wei
         self._groups: dict[Signers, dict[int, ReadyResult]] = {}
         self._surplus_wei: dict[Signers, int] = {}
         self._losing: set[Signers] = set()
@@ -181,7 +226,7 @@ class _Batch:
         self._groups.setdefault(signers, {})[place] = result
         surplus_wei = self._surplus_wei.get(signers, 0) + packing.surplus_wei(result)
         self._surplus_wei[signers] = surplus_wei
-        if surplus_wei < self._group_wei * len(signers):
+        if surplus_wei < packing.group_wei(signers):
             self._losing.add(signers)
         else:
             self._losing.discard(signers)

@@ -13,7 +13,7 @@ from inferd.protocol.hold import Hold
 from inferd.settlement.apart import SUSPECT, Cohort, cohort_of_row, last_failure
 from inferd.settlement.data_fee import NO_DATA_PRICE, DataPrice
 from inferd.settlement.records import Item
-from inferd.settlement.terms import RELEASE_BYTES, RELEASE_GAS, release_bytes, release_gas
+from inferd.settlement.terms import release_bytes, release_gas
 
 RELEASE_FIXED_GAS = 26_000
 """Of a release beside its payments; the node's own estimate has the last word."""
@@ -39,7 +39,7 @@ def _mine(whose: str, state: str, until_s: str) -> str:
         SELECT r.*, failure.failed_intent, failure.failed_size
         FROM (
             SELECT h.*, h.request_id AS id, {until_s} AS until_s,
-                   {_EARNED_WEI} > $6::numeric AS pays
+                   {_EARNED_WEI} > $6::numeric + $7::numeric * (cardinality(h.owners) - 1) AS pays
             FROM chain.hold h
             JOIN chain.request q ON q.id = h.request_id AND q.commitment = h.commitment
             WHERE {whose} AND h.state = '{state}' AND {until_s} < $1
@@ -91,10 +91,17 @@ class ReleaseTerms:
     max_gas: int
     data: DataPrice = NO_DATA_PRICE
 
+    def share_wei(self, workers: int) -> int:
+        """What a payment that so many workers share adds to a release: it must earn that in the
+        best of company."""
+        gas = release_gas(workers)
+        gas_wei = gas * (self.price_wei + self.data.per_gas_wei)
+        return gas_wei + self.data.per_byte_wei * release_bytes(workers)
+
     @property
-    def least_wei(self) -> int:
-        """What a payment must earn in the best of company."""
-        return self.cost_wei(RELEASE_GAS, RELEASE_BYTES)
+    def alone_wei(self) -> int:
+        """What a transaction costs beside its payments."""
+        return self.cost_wei(RELEASE_FIXED_GAS, 0)
 
     def cost_wei(self, gas: int, calldata_bytes: int) -> int:
         """Of a transaction with that gas whose payments have so many bytes."""
@@ -106,41 +113,45 @@ class ReleaseTerms:
 
 
 def worth_releasing(due: Sequence[Due], terms: ReleaseTerms, limit: int) -> list[Due]:
-    """The payments that each earn what they cost, the largest first, where they are worth what they
-    cost together; empty while others may still join them."""
-    worth = [one for one in due if one.earned_wei > terms.cost_of_wei([one], one.gas)]
+    """The payments that each earn what they cost, those that leave most first, where they are worth
+    what they cost together; empty while others may still join them."""
+
+    def left_wei(one: Due) -> int:
+        return one.earned_wei - terms.share_wei(len(one.held.owners))
+
     chosen: list[Due] = []
     gas = RELEASE_FIXED_GAS
-    for one in sorted(worth, key=lambda d: -d.earned_wei)[:limit]:
+    for one in sorted((d for d in due if left_wei(d) > 0), key=lambda d: -left_wei(d)):
         if chosen and gas + one.gas > terms.max_gas:
-            break
+            continue
         chosen.append(one)
         gas += one.gas
+        if len(chosen) == limit:
+            break
     if not chosen:
         return []
     earned_wei = sum(one.earned_wei for one in chosen)
     if earned_wei <= terms.cost_of_wei(chosen, gas):
         return []
     due_since_s = min(one.held.disputable_until_s for one in chosen)
-    alone_wei = terms.cost_wei(RELEASE_FIXED_GAS, 0)
     waits = len(chosen) < limit and terms.now_s < due_since_s + _GATHER_S
-    return [] if waits and alone_wei * _FIXED_SHARE > earned_wei else chosen
+    return [] if waits and terms.alone_wei * _FIXED_SHARE > earned_wei else chosen
 
 
 async def load_due(
-    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, least_wei: int = 0
+    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, terms: ReleaseTerms
 ) -> list[Due]:
     """Payments of these accounts that can be released at the head, longest due first; after them
-    those that bring `least_wei` or less."""
-    return await _load(pool, _DUE, head, own, limit, "release", least_wei)
+    those that do not bring what they add to a release."""
+    return await _load(pool, _DUE, head, own, limit, "release", terms, 0)
 
 
 async def load_lapsed(
-    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, least_wei: int = 0
+    pool: Pool, head: BlockRef, own: Collection[Address], limit: int, terms: ReleaseTerms
 ) -> list[Due]:
     """Disputes on which nobody ruled in time, that hold money of these accounts; in the same
-    order."""
-    return await _load(pool, _LAPSED, head, own, limit, "close", least_wei)
+    order, where each has a transaction to itself."""
+    return await _load(pool, _LAPSED, head, own, limit, "close", terms, terms.alone_wei)
 
 
 async def _load(
@@ -150,11 +161,15 @@ async def _load(
     own: Collection[Address],
     limit: int,
     kind: str,
-    least_wei: int,
+    terms: ReleaseTerms,
+    alone_wei: int,
 ) -> list[Due]:
+    of_one = terms.share_wei(1)
+    each_wei = terms.share_wei(2) - of_one
+    bounds = (alone_wei + of_one, each_wei)
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            query, head.timestamp_s, sorted(own), list(SUSPECT), limit, kind, least_wei
+            query, head.timestamp_s, sorted(own), list(SUSPECT), limit, kind, *bounds
         )
     found = []
     for row in rows:

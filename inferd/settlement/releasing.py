@@ -61,7 +61,7 @@ class Releaser:
         if fees is None:
             return
         terms = self._terms(sight, fees)
-        found = await load_due(self._pool, sight.head, own, _LOOKED_AT, terms.least_wei)
+        found = await load_due(self._pool, sight.head, own, _LOOKED_AT, terms)
         self._holds.keep_only(one.outbox_item() for one in found)
         if not found:
             return
@@ -94,7 +94,7 @@ class Releaser:
         if fees is None:
             return
         terms = self._terms(sight, fees)
-        found = await load_lapsed(self._pool, sight.head, own, _MOST_LAPSED, terms.least_wei)
+        found = await load_lapsed(self._pool, sight.head, own, _MOST_LAPSED, terms)
         self._lapsed.keep_only(one.outbox_item() for one in found)
         number = sight.head.number
         fresh = [one for one in found if not self._lapsed.holds(one.outbox_item(), number)]

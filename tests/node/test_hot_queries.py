@@ -42,6 +42,7 @@ from inferd.settlement.orders import Orders
 from inferd.settlement.overview import load_overview
 from inferd.settlement.purse import Purse, spent_on_refunds_wei
 from inferd.settlement.records import Item
+from inferd.settlement.releases import ReleaseTerms
 from inferd.settlement.settings import KeyStatus, SettlementSettings, SettlementStatus
 from inferd.settlement.turns import DELIVERIES, REFUNDS, RESULTS, Turns
 from inferd.workers import leases
@@ -267,9 +268,9 @@ async def a_settlement_step(pool: Pool) -> None:
     async with pool.acquire() as connection:
         assert await connection.fetch(watching.TO_LOOK_AT, 0, 2**63 - 1, 100) == []
         assert await connection.fetch(watching.TO_LOOK_AT, 10, 2**63 - 1, 100) == []
-    due = await releases.load_due(pool, head, [SENDER], 200)
+    due = await releases.load_due(pool, head, [SENDER], 200, ReleaseTerms(0, NOW_S, 1))
     assert due and all(one.earned_wei for one in due)
-    assert await releases.load_lapsed(pool, head, [SENDER], 20)
+    assert await releases.load_lapsed(pool, head, [SENDER], 20, ReleaseTerms(0, NOW_S, 1))
     await disputes.load_lies(pool, [SENDER], open_until_s=NOW_S)
     await disputes.load_staked_wei(pool)
     assert (await disputes.load_open(pool, [SENDER])).disputes > 10

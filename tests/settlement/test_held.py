@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,6 +135,39 @@ async def test_what_is_not_worth_its_gas_hides_nothing_that_is(
     assert await hold_states(world) == {ids[0]: "held", ids[1]: "held", ids[2]: "released"}
 
 
+async def test_nor_does_what_many_workers_share_and_is_not_worth_its_gas(world: World) -> None:
+    """Each worker of a quorum adds to what a release takes, and a dispute is closed alone."""
+    await set_terms(world)
+    ids = await world.submit(2)
+    await world.compute(ids)
+    for request_id in ids:
+        await world.post_proven_by(world.poster, request_id)
+    await pass_time(world, WINDOW_S + 1)
+    head = await world.index()
+    own = [world.poster.address]
+    share_wei = FEE // 5
+    await world.pool.execute(
+        "UPDATE chain.hold SET owners = array_cat(owners, array_cat(owners, owners))"
+        " WHERE request_id = $1",
+        ids[0],
+    )
+    price_wei = share_wei // release_gas(2)
+    terms = ReleaseTerms(price_wei, head.timestamp_s, 10**7)
+    (found,) = await releases.load_due(world.pool, head, own, 1, terms)
+    assert found.held.request_id == ids[1]
+    await world.pool.execute(
+        "UPDATE chain.hold SET state = 'disputed', disputer = $1, ruling_until_s = $2::bigint,"
+        " poster_wei = CASE WHEN request_id = $3 THEN poster_wei ELSE 2 * poster_wei END",
+        bytes(20),
+        head.timestamp_s - 1,
+        ids[0],
+    )
+    await world.pool.execute("UPDATE chain.hold SET owners = owners[1:1]")
+    terms = ReleaseTerms(share_wei // (RELEASE_GAS + 1_000), head.timestamp_s, 10**7)
+    (found,) = await releases.load_lapsed(world.pool, head, own, 1, terms)
+    assert found.held.request_id == ids[1]
+
+
 async def test_more_than_a_transaction_holds__half_of_them_go_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,11 +266,29 @@ def test_no_release_costs_more_than_it_earns(
     whole_wei = sum(one.earned_wei for one in chosen)
     assert not chosen or whole_wei > gas * price
     assert all(one.earned_wei > one.gas * price for one in chosen)
-    left = [one for one in due if one not in chosen and one.earned_wei > one.gas * price]
-    if chosen and left:
-        # None is left that pays better.
-        assert min(o.earned_wei for o in chosen) >= max(o.earned_wei for o in left)
-    if not chosen and late_s >= 3_600:
-        best = sorted(left, key=lambda one: -one.earned_wei)[:limit]
-        gas = RELEASE_FIXED_GAS + sum(one.gas for one in best)
-        assert gas > max_gas or sum(one.earned_wei for one in best) <= gas * price
+    if chosen or late_s < 3_600:
+        return
+    # Nor would any of them alone have paid, nor several, where all of them fit.
+    all_fit = RELEASE_FIXED_GAS + sum(one.gas for one in due) <= max_gas
+    for size in range(1, limit + 1 if all_fit else 2):
+        for some in combinations(due, size):
+            gas = RELEASE_FIXED_GAS + sum(one.gas for one in some)
+            assert sum(one.earned_wei for one in some) <= gas * price
+
+
+def test_a_release_has_what_leaves_most_not_what_earns_most() -> None:
+    """The share of many workers earns more, and takes more than that."""
+    terms = ReleaseTerms(1, 10_000, 10**7)
+    poor = [Due(lie(n, 1, 10).held, release_gas(10) + 1) for n in range(50)]
+    rich = Due(lie(99, 1).held, RELEASE_FIXED_GAS + RELEASE_GAS + 1)
+    assert rich.earned_wei < poor[0].earned_wei
+    assert rich in worth_releasing([*poor, rich], terms, 50)
+
+
+def test_a_payment_that_does_not_fit_keeps_no_smaller_one_out() -> None:
+    terms = ReleaseTerms(1, 10_000, RELEASE_FIXED_GAS + 2 * RELEASE_GAS)
+    first, large, last = (
+        Due(lie(n, 1, workers).held, wei)
+        for n, workers, wei in ((1, 1, 10**6), (2, 4, 10**6 - 1), (3, 1, 10**5))
+    )
+    assert worth_releasing([first, large, last], terms, 50) == [first, last]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from indexer.types import Address
 from inferd.workers.checks.comparators import Comparator
@@ -41,15 +42,18 @@ class Verdict:
 def verdict(answers: Sequence[Answer], comparator: Comparator) -> Verdict:
     """An answer of the operator's own decides, where such answers do not contradict each other;
     else the answer that most owners support, two at least and more than any that contradicts it.
+
+    Of comparators that are not transitive there may be several such answers: who agrees with one of
+    them is not wrong.
     """
     trusted = [one for one in answers if one.trusted]
     if trusted:
-        if not all(comparator.same(trusted[0].output, one.output) for one in trusted):
+        if not all(_same(one, other, comparator) for one, other in combinations(trusted, 2)):
             return Verdict()
-        return _by(trusted[0], answers, comparator)
+        return _by(trusted, answers, comparator)
     voting = [one for one in answers if one.counts]
     same = {
-        (one.worker, other.worker): comparator.same(one.output, other.output)
+        (one.worker, other.worker): _same(one, other, comparator)
         for one in voting
         for other in voting
     }
@@ -57,13 +61,20 @@ def verdict(answers: Sequence[Answer], comparator: Comparator) -> Verdict:
         one.worker: len({each.owner for each in voting if same[one.worker, each.worker]})
         for one in voting
     }
+    leading = []
     for one in voting:
         against = [votes[each.worker] for each in voting if not same[one.worker, each.worker]]
         if votes[one.worker] >= 2 and votes[one.worker] > max(against, default=0):
-            return _by(one, answers, comparator)
-    return Verdict()
+            leading.append(one)
+    return _by(leading, answers, comparator)
 
 
-def _by(right: Answer, answers: Sequence[Answer], comparator: Comparator) -> Verdict:
-    agree = frozenset(one.worker for one in answers if comparator.same(right.output, one.output))
-    return Verdict(agree, frozenset(one.worker for one in answers) - agree)
+def _by(right: Sequence[Answer], answers: Sequence[Answer], comparator: Comparator) -> Verdict:
+    agree = frozenset(
+        one.worker for one in answers if any(_same(each, one, comparator) for each in right)
+    )
+    return Verdict(agree, frozenset(one.worker for one in answers) - agree) if agree else Verdict()
+
+
+def _same(one: Answer, other: Answer, comparator: Comparator) -> bool:
+    return comparator.same(one.output, other.output)

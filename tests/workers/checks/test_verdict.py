@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +94,54 @@ def test_it_holds_for_any_answers(given_answers: list[tuple[int, bytes, bool]]) 
         assert most >= 2
         assert all(len(others) < most for others in owners.values())
     assert verdict(list(reversed(answers)), Exact()) == found
+
+
+class Near:
+    """Numbers that are one apart at most: not transitive."""
+
+    def same(self, one: bytes, other: bytes) -> bool:
+        return abs(one[0] - other[0]) <= 1
+
+
+def near(*numbers: int, ours: int | None = None) -> list[Answer]:
+    """The answers of workers 1, 2, ..., of an owner each."""
+    return [
+        answer(place, bytes([number]), trusted=place == ours)
+        for place, number in enumerate(numbers, start=1)
+    ]
+
+
+def test_who_agrees_with_one_of_those_that_are_right_is_not_wrong() -> None:
+    """Two who stand a step aside have an honest worker's vote, who stands between them and another
+    honest one: that one was wrong or not by who was looked at first."""
+    answers = near(0, 1, 2, 2)
+    assert verdict(answers, Near()) == verdict(answers[::-1], Near()) == Verdict(of(1, 2, 3, 4))
+
+
+def test_nor_is_who_agrees_with_one_of_our_own() -> None:
+    ours = [answer(8, b"\1", trusted=True), answer(9, b"\2", trusted=True)]
+    for both in (ours, ours[::-1]):
+        found = verdict([*near(0, 3, 4), *both], Near())
+        assert found == Verdict(of(1, 2, 8, 9), of(3))
+
+
+def test_our_own_of_whom_only_the_first_agrees_with_all_decide_nothing() -> None:
+    ours = [answer(place, bytes([place]), trusted=True) for place in (1, 0, 2)]
+    for some in (ours, ours[::-1]):
+        assert not verdict(some, Near()).decided
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.integers(1, 6), st.randoms())
+def test_it_does_not_hang_on_the_order_of_answers(
+    numbers: list[int], ours: int, random: Random
+) -> None:
+    for given_answers in (near(*numbers), near(*numbers, ours=ours)):
+        found = verdict(given_answers, Near())
+        mixed = random.sample(given_answers, len(given_answers))
+        assert verdict(mixed, Near()) == found
+        if found.decided:
+            assert found.right | found.wrong == {one.worker for one in given_answers}
+            assert not found.right & found.wrong
 
 
 MODEL = model_id("m")

@@ -350,8 +350,9 @@ class Dispatcher:
             await reputation.record(connection, together, written)
             if self._inspection is not None:
                 await self._inspection.look(connection, together, written)
-                rules = self._inspection.rules
-                await quorum_minority.look(connection, together, written, rules, self._files)
+                await quorum_minority.look(
+                    connection, together, written, self._inspection, self._files
+                )
             return written
 
     def _note_lie(self, job: Job, worker: Address, failure: Failure) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import pytest
 
+from indexer.types import Address
 from inferd.protocol.request import ModelId, model_id
 from inferd.protocol.result import pack_items
 from inferd.protocol.typed_data import group_digest, recover
@@ -33,11 +34,27 @@ async def crowd(house: House) -> AsyncIterator[Crowd]:
     await made.dispatcher.close()
 
 
+class OfStrangers(Inspection):
+    """Of workers that are in this process, and yet are not the operator's but for some."""
+
+    own: frozenset[Address] = frozenset()
+
+    def trusts(self, worker: Address) -> bool:
+        return worker in self.own
+
+
 async def inspect(
-    crowd: Crowd, *, deterministic: bool = True, comparator: Comparator | None = None
+    crowd: Crowd,
+    *,
+    deterministic: bool = True,
+    comparator: Comparator | None = None,
+    own: Collection[int] = (),
 ) -> None:
+    """`own` are the places of the operator's workers."""
     rule = ModelRule(deterministic, comparator or Exact())
-    inspection = Inspection(crowd.pool, CheckRules(models={THIS: rule}, spot_ppm=0, canary_ppm=0))
+    rules = CheckRules(models={THIS: rule}, spot_ppm=0, canary_ppm=0)
+    inspection = OfStrangers(crowd.pool, rules)
+    inspection.own = frozenset(crowd.workers[place].address for place in own)
     async with crowd.db.acquire() as connection, connection.transaction():
         await inspection.begin(connection)
     crowd.dispatcher = Dispatcher(
@@ -133,3 +150,50 @@ async def test_liars_that_were_found_out_before_it_is_posted__accuse_nobody(crow
     accused = {one.disagreement.accused.worker for one in await records(crowd)}
     assert accused == {worker.address for worker in liars}
     assert set(await suspended(crowd)) == accused
+
+
+async def test_our_own_worker_is_right_against_any_majority__whose_answer_is_not_posted(
+    crowd: Crowd,
+) -> None:
+    await inspect(crowd, own=[1])
+    for place in (0, 2):
+        crowd.backends[place].answer = says(b"a lie")
+    for worker in crowd.workers[2:]:
+        crowd.pool.reserve(worker.address)
+    await crowd.house.request(1, quorum=2)
+    await crowd.round()
+    liars = [crowd.workers[place].address for place in (0, 2)]
+    assert await suspended(crowd) == liars[:1], "ours decides at once"
+    crowd.pool.release(crowd.workers[2].address)
+    await crowd.round()
+    assert sorted(await suspended(crowd)) == sorted(liars)
+    for found in await records(crowd):
+        (side,) = found.disagreement.others
+        assert (side.worker, found.disagreement.decided) == (crowd.workers[1].address, True)
+    crowd.pool.release(crowd.workers[3].address)
+    await crowd.round()
+    assert await crowd.pending() == 0, "an honest stranger agrees with ours"
+    assert len(await suspended(crowd)) == 2
+
+
+async def test_of_a_model_that_is_not_deterministic_our_own_is_not_accused_either(
+    crowd: Crowd,
+) -> None:
+    await inspect(crowd, deterministic=False, own=[1])
+    await answered_by_four(crowd, 1, b"something else")
+    assert not await records(crowd)
+
+
+async def test_our_own_that_contradict_each_other_accuse_nobody(crowd: Crowd) -> None:
+    await inspect(crowd, own=[0, 1])
+    crowd.backends[1].answer = says(b"something else")
+    for worker in crowd.workers[2:]:
+        crowd.pool.reserve(worker.address)
+    await crowd.house.request(1, quorum=3)
+    await crowd.round()
+    for worker in crowd.workers[2:4]:
+        crowd.pool.release(worker.address)
+    await crowd.round()
+    assert len(await crowd.answers()) == 4
+    assert not await records(crowd)
+    assert await crowd.pending() == 0, "three agree"

@@ -71,6 +71,10 @@ class Inspection:
         self._known = canaries.by_question(found)
         self._asked_models = frozenset(canary.model_id for canary in self._known.values())
 
+    def trusts(self, worker: Address) -> bool:
+        """Whether it is this operator's own."""
+        return trusts(self._pool, worker)
+
     async def look(
         self, connection: Connection, together: Sequence[Ending], written: Sequence[Written]
     ) -> None:
@@ -79,8 +83,7 @@ class Inspection:
         results = [
             (ending.job, ending.outcome)
             for ending in news
-            if isinstance(ending.outcome, SignedResult)
-            and not trusts(self._pool, ending.outcome.worker)
+            if isinstance(ending.outcome, SignedResult) and not self.trusts(ending.outcome.worker)
         ]
         for ending in news:
             await self._look_at_lies(connection, ending)
@@ -201,7 +204,7 @@ class Inspection:
             await self.look_at_lie(connection, ending.job, worker, failure)
 
     async def _look_at_result(self, connection: Connection, job: Job, result: SignedResult) -> None:
-        if trusts(self._pool, result.worker):
+        if self.trusts(result.worker):
             return
         canary = self._known.get(canaries.question(job.model_id, job.max_tokens, job.input))
         if canary is not None:

@@ -27,10 +27,11 @@ from inferd.settlement.state import LIVE_SQL, IntentState, Observation, ReceiptV
 
 _FIT = f"""
     SELECT count(*) FILTER (WHERE fits) AS fit, min(deadline_s) FILTER (WHERE fits) AS deadline_s,
-           coalesce(sum(fee_wei) FILTER (WHERE fits), 0) AS fit_fees_wei,
-           coalesce(sum(fee_wei), 0) AS all_fees_wei
+           coalesce(sum(earned_wei) FILTER (WHERE fits), 0) AS fit_earned_wei,
+           coalesce(sum(earned_wei), 0) AS all_earned_wei
     FROM (
-        SELECT r.fee_wei, CASE $3::text WHEN 'post' THEN r.deadline_s
+        SELECT poster.wei + div(r.fee_wei - poster.wei, r.quorum) * paid.owned AS earned_wei,
+               CASE $3::text WHEN 'post' THEN r.deadline_s
                                         WHEN 'dispute' THEN h.disputable_until_s END AS deadline_s,
                CASE $3::text
             WHEN 'post' THEN r.status = 'pending' AND r.deadline_s >= $4
@@ -47,10 +48,17 @@ _FIT = f"""
         FROM node.tx_item i
         JOIN chain.request r ON r.id = i.request_id AND r.commitment = i.commitment
         LEFT JOIN chain.hold h ON h.request_id = i.request_id AND h.commitment = i.commitment
+        CROSS JOIN LATERAL (SELECT div(r.fee_wei * $5, 10000) AS wei) poster
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS owned FROM chain.worker w
+            WHERE w.signer = ANY(coalesce(i.worker, r.worker) || i.others)
+              AND w.owner = ANY($6::bytea[])
+        ) paid
         WHERE i.intent_id = $1
     ) item
 """  # noqa: S608 - constants
-"""Of the items of an intent, those that still wait for it."""
+"""Of the items of an intent, those that still wait for it, and what they earn this operator: the
+poster's share, and those of its own workers."""
 
 UNTAKEN = frozenset({IntentState.SIGNED, IntentState.UNKNOWN})
 """States of what no endpoint is known to have taken."""
@@ -69,10 +77,10 @@ class Evidence:
     """Hashes that indexed events name, where the endpoint shows nothing of a spent nonce."""
     wanted: bool = False
     """Its items are worth a transaction: all of them before it is signed, any of them later."""
-    fit_fees_wei: int = 0
-    """Fees of the items that still wait."""
-    all_fees_wei: int = 0
-    """Fees of all of them that there still are."""
+    fit_earned_wei: int = 0
+    """What the items earn that still wait."""
+    all_earned_wei: int = 0
+    """The same of all of them that there still are."""
     deadline_s: int | None = None
     """The first of the items that still wait."""
     hopeless: bytes | None = None
@@ -252,8 +260,8 @@ class Observer:
         earning = intent.earning
         if earning is None:
             return None
-        if found.all_fees_wei:
-            earning = earning.left(found.fit_fees_wei, found.all_fees_wei)
+        if found.all_earned_wei:
+            earning = earning.left(found.fit_earned_wei, found.all_earned_wei)
         return earning.break_even_wei(len(intent.calldata), sight.data)
 
     def _may_need_noop(self, intent: Intent, found: Evidence, sight: Sight) -> bool:
@@ -289,8 +297,11 @@ class Observer:
                 sight.head.timestamp_s,
                 intent.kind,
                 sight.head.timestamp_s + int(place.interval_s),
+                self._settings.poster_bps,
+                sorted(self._settings.own_accounts),
             )
         fit: int = row["fit"]
         found.wanted = fit > 0 if intent.attempts else fit == len(intent.items) > 0
         found.deadline_s = row["deadline_s"]
-        found.fit_fees_wei, found.all_fees_wei = int(row["fit_fees_wei"]), int(row["all_fees_wei"])
+        found.fit_earned_wei = int(row["fit_earned_wei"])
+        found.all_earned_wei = int(row["all_earned_wei"])

@@ -259,7 +259,7 @@ async def a_settlement_step(pool: Pool) -> None:
     await senders_under_way(pool)
     await reader.next_nonce()
     intent = await reader.load(5)
-    observer: Any = SimpleNamespace(_pool=pool)
+    observer: Any = SimpleNamespace(_pool=pool, _settings=SettlementSettings(poster_bps=2_000))
     sight: Any = SimpleNamespace(head=head)
     await Observer._look_at_items(observer, intent, Evidence(), sight, Place(True, False, 12.0))
     for race in (RESULTS, REFUNDS, DELIVERIES):

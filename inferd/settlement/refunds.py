@@ -98,24 +98,29 @@ def worth_refunding(
     return []
 
 
+_EXPIRED = f"""
+    SELECT r.*, failure.failed_intent, failure.failed_size
+    FROM (
+        SELECT r.* FROM chain.request r
+        WHERE r.status = 'pending' AND r.deadline_s < $1 AND r.fee_wei >= $4
+          AND NOT EXISTS (SELECT FROM node.tx_item i
+                          WHERE i.request_id = r.id AND i.commitment = r.commitment
+                            AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))
+        ORDER BY r.fee_wei DESC, r.deadline_s, r.id LIMIT $2
+    ) r
+    {last_failure("f.worker IS NULL", "$3")}
+    ORDER BY r.fee_wei DESC, r.deadline_s, r.id
+"""  # noqa: S608 - constants
+
+
 async def load_claims(
     pool: Pool, head: BlockRef, limit: int, least_fee_wei: int = 0
 ) -> list[Claim]:
-    """Longest expired first; they stay expired, as the time of blocks does not go back."""
+    """The largest fees first, as what is not worth its gas may pile up and must hide nothing; of
+    equal ones the longest expired. They stay expired, as the time of blocks does not go back."""
     async with pool.acquire() as connection:
         rows = await connection.fetch(
-            "SELECT r.*, failure.failed_intent, failure.failed_size FROM chain.request r"  # noqa: S608
-            + last_failure("f.worker IS NULL", "$3")
-            + " WHERE r.status = 'pending' AND r.deadline_s < $1"
-            " AND r.fee_wei >= $4"
-            " AND NOT EXISTS (SELECT 1 FROM node.tx_item i WHERE i.request_id = r.id"
-            "     AND i.commitment = r.commitment"
-            "     AND (i.live OR (i.outcome = 'abandoned' AND i.worker IS NULL)))"
-            " ORDER BY r.deadline_s, r.id LIMIT $2",
-            head.timestamp_s,
-            limit,
-            list(SUSPECT),
-            least_fee_wei,
+            _EXPIRED, head.timestamp_s, limit, list(SUSPECT), least_fee_wei
         )
     return [
         Claim(

@@ -119,6 +119,16 @@ async def test_no_refund_costs_more_than_it_gives_back(world: World) -> None:
     assert 0 < settlement.status.refunds_left < len(fees)
 
 
+async def test_fees_that_are_not_worth_their_gas_hide_none_that_is(world: World) -> None:
+    """More of them than are looked at, each worth the least that a refund can take: what it takes
+    is told by the node alone, and is more."""
+    least_wei = REFUND_GAS.per_result_gas * 4 * GWEI
+    ids = await expire(world, *[least_wei] * 4, ETHER // 100)
+    settlement = world.settlement(refund_max_claims=1)
+    await tick(world, settlement, 4)
+    assert (await world.statuses())[ids[-1]] == "refunded"
+
+
 async def test_a_ratio_of_nothing_gives_even_dust_back(world: World) -> None:
     ids = await expire(world, *[GWEI] * 3)
     await world.tick(world.settlement(refund_min_fee_ratio=0.0), 4)

@@ -124,6 +124,8 @@ class WorkerPool:
             self._members[worker.address] = _Member(worker, CircuitBreaker(clock))
         self._seen: dict[Address, scheduling.WorkerView] = {}
         """As the scheduler saw them last."""
+        self.own_accounts: frozenset[Address] = frozenset()
+        """Whose money is this operator's, as views were asked for last."""
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -282,6 +284,7 @@ class WorkerPool:
         is this operator's money. One that is not registered is listed but not available, so that
         its requests wait instead of being turned away.
         """
+        self.own_accounts = frozenset(own_accounts)
         views = await views_of(connection, self.presences(), own_accounts)
         self._seen = {Address(view.id): view for view in views}
         return views

@@ -70,7 +70,9 @@ async def _look(
             continue
     rule = inspection.rules.of(job.model_id)
     ours = [
-        (row, output) for row, output in said if row["counts"] and inspection.trusts(row["worker"])
+        (row, output)
+        for row, output in said
+        if row["counts"] and inspection.trusts(row["worker"], row["owner"])
     ]
     if ours and rule.deterministic:
         right, reason = ours, "the operator's own worker says otherwise"
@@ -85,7 +87,9 @@ async def _look(
         return
     others = tuple(Side.of(result_of(row, output)) for row, output in right)
     for row, output in said:
-        if inspection.trusts(row["worker"]) or await _says(output, right, rule.comparator):
+        if inspection.trusts(row["worker"], row["owner"]) or await _says(
+            output, right, rule.comparator
+        ):
             continue
         await accuse(
             connection,

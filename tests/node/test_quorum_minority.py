@@ -39,7 +39,7 @@ class OfStrangers(Inspection):
 
     own: frozenset[Address] = frozenset()
 
-    def trusts(self, worker: Address) -> bool:
+    def trusts(self, worker: Address, owner: Address | None = None) -> bool:
         return worker in self.own
 
 

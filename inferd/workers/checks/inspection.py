@@ -71,9 +71,9 @@ class Inspection:
         self._known = canaries.by_question(found)
         self._asked_models = frozenset(canary.model_id for canary in self._known.values())
 
-    def trusts(self, worker: Address) -> bool:
-        """Whether it is this operator's own."""
-        return trusts(self._pool, worker)
+    def trusts(self, worker: Address, owner: Address | None = None) -> bool:
+        """Whether it is this operator's own, whom its `owner` tells where it may have left."""
+        return trusts(self._pool, worker, owner)
 
     async def look(
         self, connection: Connection, together: Sequence[Ending], written: Sequence[Written]

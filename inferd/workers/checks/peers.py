@@ -18,8 +18,11 @@ _USUAL_TOKENS = 64
 """Of a request that leaves its length to the worker."""
 
 
-def trusts(pool: WorkerPool, address: Address) -> bool:
-    """Whether a worker is this operator's own: in this process, or paid to its accounts."""
+def trusts(pool: WorkerPool, address: Address, owner: Address | None = None) -> bool:
+    """Whether a worker is this operator's own: in this process, or paid to its accounts. Of one
+    that may have left the pool only its `owner` tells."""
+    if owner is not None and owner in pool.own_accounts:
+        return True
     if address in pool and not isinstance(pool.worker(address), Elsewhere):
         return True
     view = pool.seen.get(address)

@@ -122,7 +122,7 @@ class SpotChecks:
             found = await self._verdict(check, given, owners, distrusted)
             contradicted = sum(result.worker not in distrusted for result in given) > 1
             if found.decided or (contradicted and not check.undecided):
-                await self._conclude(check, given, found)
+                await self._conclude(check, given, found, owners)
             elif check.undecided and not contradicted:
                 await self._close_again(key)
             if found.decided:
@@ -162,7 +162,7 @@ class SpotChecks:
             async with self._desk.ask(peer, check.job, limit_s) as outcome:
                 if isinstance(outcome, SignedResult):
                     found = await self._verdict(check, [*given, outcome], owners, distrusted)
-                    await self._conclude(check, [*given, outcome], found, new=outcome)
+                    await self._conclude(check, [*given, outcome], found, owners, new=outcome)
                     return not found.decided
                 if outcome.kind is not FailureKind.BUSY:
                     self._failed.setdefault(check.job.key, set()).add(peer)
@@ -189,7 +189,7 @@ class SpotChecks:
             Answer(
                 result.worker,
                 owners.get(result.worker, result.worker),
-                trusts(self._desk.pool, result.worker),
+                trusts(self._desk.pool, result.worker, owners.get(result.worker)),
                 result.output,
                 counts=result.worker not in distrusted,
             )
@@ -203,6 +203,7 @@ class SpotChecks:
         check: _Check,
         given: Sequence[SignedResult],
         found: Verdict,
+        owners: Mapping[Address, Address],
         new: SignedResult | None = None,
     ) -> None:
         """Stores the new answer and what all of them come to, in one transaction."""
@@ -221,9 +222,9 @@ class SpotChecks:
                 # Whose name stands under an answer that is compared keeps to it.
                 await results.store(connection, [(new, _NO_LEASE, True)], desk.files)
             if found.decided:
-                await self._decide(connection, check, given, found)
+                await self._decide(connection, check, given, found, owners)
             else:
-                await self._leave_open(connection, check, given, again=undecided)
+                await self._leave_open(connection, check, given, owners, again=undecided)
         log.info(
             "checked" if found.decided else "check_undecided",
             request_id=key.id,
@@ -238,17 +239,24 @@ class SpotChecks:
         check: _Check,
         given: Sequence[SignedResult],
         found: Verdict,
+        owners: Mapping[Address, Address],
     ) -> None:
         key, model, desk = check.job.key, check.job.model_id, self._desk
         right = tuple(Side.of(result) for result in given if result.worker in found.right)
-        ours = any(trusts(desk.pool, worker) for worker in found.right)
+        ours = {
+            result.worker
+            for result in given
+            if trusts(desk.pool, result.worker, owners.get(result.worker))
+        }
         reason = (
-            "the operator's own worker says otherwise" if ours else "most workers say otherwise"
+            "the operator's own worker says otherwise"
+            if ours & found.right
+            else "most workers say otherwise"
         )
         await evidence.acquit(connection, Kind.SPOT, key, found.right)
         # In the order in which whoever stores results holds their rows, too.
         strangers = sorted(
-            (result for result in given if not trusts(desk.pool, result.worker)),
+            (result for result in given if result.worker not in ours),
             key=lambda result: result.worker,
         )
         for result in strangers:
@@ -264,11 +272,17 @@ class SpotChecks:
         )
 
     async def _leave_open(
-        self, connection: Connection, check: _Check, given: Sequence[SignedResult], *, again: bool
+        self,
+        connection: Connection,
+        check: _Check,
+        given: Sequence[SignedResult],
+        owners: Mapping[Address, Address],
+        *,
+        again: bool,
     ) -> None:
         key, model, desk = check.job.key, check.job.model_id, self._desk
         for result in given:
-            if not trusts(desk.pool, result.worker):
+            if not trusts(desk.pool, result.worker, owners.get(result.worker)):
                 others = tuple(Side.of(other) for other in given if other is not result)
                 reason = "another worker says otherwise, and it is not known who is wrong"
                 await self._accuse(connection, check, result, others, reason, decided=False)

@@ -25,7 +25,7 @@ from inferd.workers.checks.evidence import Dispute, Kind, Recorded
 from inferd.workers.checks.rules import CheckRules, ModelRule
 from inferd.workers.checks.suspension import accuse
 from inferd.workers.job import Completion, Job
-from tests.workers.checks.house import ALWAYS, House, living_in, says
+from tests.workers.checks.house import ALWAYS, OURS, House, living_in, says
 from tests.workers.remote.scripted import RESULTS_DOMAIN, ScriptedWorker, listening
 from tests.workers.support import MODEL, Scripted, a_job
 
@@ -88,6 +88,37 @@ async def test_our_own_worker_decides_at_once(pool: Pool) -> None:
         assert await house.lies(liar) == 1
         assert await house.counted(liar) == (0, 1, 0, 0)
         assert await house.postable() == [(1, house.own[0].address)], "ours is paid for it"
+
+
+async def test_our_own_is_right_too_when_it_has_left(pool: Pool) -> None:
+    """It has answered, and two strangers agree on something else after it stopped beating."""
+    async with living_in(pool) as house:
+        ours = await house.hire(1, owner=OURS[0])
+        liars = [await house.hire(2), await house.hire(3)]
+        job = replace(a_job(1), quorum=2)
+        await house.serve(job, ours, quorum=2)
+        house.pool.leave(ours.address)
+        await house.see()
+        for attempt, liar in enumerate(liars, start=2):
+            liar.mangle = says(liar.key, b"a lie")
+            await house.give(job, liar, attempt=attempt)
+        assert await house.suspended() == {liar.address for liar in liars}
+        assert await house.in_hand() == [(1, ours.address)]
+
+
+async def test_nor_is_our_own_outvoted_in_a_check_when_it_has_left(pool: Pool) -> None:
+    async with living_in(pool) as house:
+        ours = await house.hire(1, owner=OURS[0])
+        liars = [await house.hire(2), await house.hire(3)]
+        for liar in liars:
+            liar.mangle = says(liar.key, b"a lie")
+        await house.serve(a_job(1), liars[0])
+        await house.give(a_job(1), ours, attempt=2)
+        house.pool.leave(ours.address)
+        await house.see()
+        await house.check()
+        assert await house.suspended() == {liars[0].address}
+        assert liars[1].asked == []
 
 
 async def test_a_third_decides_between_two_strangers(pool: Pool) -> None:

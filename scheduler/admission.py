@@ -93,7 +93,7 @@ def admit(
 
     # The operator's own workers may be slower, and their results be posted later.
     horizon, own_horizon = cover.horizon(p90_ms), cover.horizon(owned_p90_ms)
-    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots], quorum)
+    delivery_gas = cover.delivery_gas(table, slots)
     batchable = table.batchable[slots]
     fee_wei = table.fee_wei[slots]
     share = rules.poster_bps / 10_000.0

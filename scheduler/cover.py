@@ -3,8 +3,8 @@
     need = ceil(post_wei * margin / results) + ceil(delivery_gas * price_wei * margin)
 
 with delivery_gas what a delivery adds to the post, by the gas model that is fitted to receipts, and
-what it takes later: the call of a contract. A quorum of n adds n - 1 signatures, each of which
-takes what a group takes, to a group that it may be alone in.
+what it takes later: the call of a contract, with its bytes as gas where they cost. A quorum of n
+adds n - 1 signatures, each of which takes what a group takes, to a group that it may be alone in.
 
 A post of `expected_batch` results is shared among them; it names at most as many workers as there
 are, so at most that many groups. A result that must travel alone bears a whole post. The price is
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from scheduler.kinds import Floats, Ints
 from scheduler.model import Moment, PendingRequest, Rules
-from scheduler.pending import DELIVERIES
+from scheduler.pending import DELIVERIES, PendingTable
 
 _PPM = 1_000_000
 _BPS = 10_000
@@ -82,7 +82,7 @@ class Cover:
         """What the request's delivery and its quorum take beyond a share of a post, exactly."""
         return (
             self.gas.of_delivery(request.delivery)
-            + request.later_gas
+            + self.gas.of_later(request.later_gas, request.later_bytes)
             + self.quorum_gas(request.quorum)
         )
 
@@ -90,10 +90,14 @@ class Cover:
         """What the signatures take that one result needs beside its first."""
         return self.gas.per_group_gas * (quorum - 1)
 
-    def delivery_gas(self, delivery: NDArray[np.uint8], later_gas: Floats, quorum: Ints) -> Floats:
-        """The same of columns, as floats."""
-        signatures = float(self.gas.per_group_gas) * (quorum - 1)
-        gas: Floats = self._delivery_gas[delivery] + later_gas + signatures
+    def delivery_gas(self, table: PendingTable, slots: Ints) -> Floats:
+        """The same of rows of a table, as floats."""
+        later_gas, later_bytes = table.later_gas[slots], table.later_bytes[slots]
+        extra = self.gas.per_later_call_gas + float(self.gas.per_later_byte_gas) * later_bytes
+        extra -= -later_gas * self.gas.per_later_gas_ppm // _PPM
+        signatures = float(self.gas.per_group_gas) * (table.quorum[slots] - 1)
+        gas: Floats = self._delivery_gas[table.delivery[slots]] + later_gas + signatures
+        gas += np.where(later_bytes > 0, extra, 0.0)
         return gas
 
     def horizon(self, p90_ms: Floats) -> Ints:

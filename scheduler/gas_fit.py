@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,14 @@ _HUBER = 1.345
 Parameter", 1964; the constant keeps 95 % efficiency under normal noise)."""
 _MAD_TO_SD = 1.4826
 _ROUNDS = 20
+_FITTED = (
+    "fixed_gas",
+    "per_group_gas",
+    "per_result_gas",
+    "per_stored_gas",
+    "per_callback_gas",
+)
+"""What of a model posts tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ def fit_gas_model(observations: Sequence[GasObservation], prior: GasModel) -> Ga
     a factor of 4 around its prior is set to the range's end and the others are fitted again. The
     order of the observations is irrelevant.
     """
-    start = np.array(astuple(prior), dtype=np.float64)
+    start = np.array([getattr(prior, name) for name in _FITTED], dtype=np.float64)
     if not observations:
         return prior
     table = np.array([astuple(one) for one in observations], dtype=np.float64)
@@ -65,7 +73,8 @@ def fit_gas_model(observations: Sequence[GasObservation], prior: GasModel) -> Ga
         residuals = np.abs(used - rows @ fitted)
         spread = max(float(np.median(residuals)) * _MAD_TO_SD, _NOISE_GAS)
         weights = np.minimum(1.0, _HUBER * spread / np.maximum(residuals, 1e-9))
-    return GasModel(*(round(float(coefficient)) for coefficient in fitted))
+    coefficients = (round(float(coefficient)) for coefficient in fitted)
+    return replace(prior, **dict(zip(_FITTED, coefficients, strict=True)))
 
 
 def _bounded(rows: _FLOAT, used: _FLOAT, weights: _FLOAT, start: _FLOAT) -> _FLOAT:

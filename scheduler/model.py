@@ -87,6 +87,8 @@ class PendingRequest:
     delivery: DeliveryKind = DeliveryKind.EVENT
     later_gas: int = 0
     """What its delivery takes in another transaction than the post: the call of a contract."""
+    later_bytes: int = 0
+    """The calldata of that."""
     tokens_mean: float = 0.0
     """Predicted mean of the tokens of its output; at most `max_tokens`."""
     tokens_sigma: float = 0.0
@@ -154,6 +156,12 @@ class GasModel:
     """What a result with delivery `STORED` takes beyond `per_result_gas`."""
     per_callback_gas: int = 0
     """The same of `CALLBACK`, without the call itself."""
+    per_later_call_gas: int = 0
+    """What a transaction after the post costs beside its gas, as gas, where a chain takes that."""
+    per_later_byte_gas: int = 0
+    """The same for each byte of its calldata."""
+    per_later_gas_ppm: int = 0
+    """The same for a million of its gas."""
 
     def of(self, groups: int, results: int, *, stored: int = 0, callbacks: int = 0) -> int:
         """Of a post with so many groups and results; `stored` and `callbacks` are among these."""
@@ -165,6 +173,13 @@ class GasModel:
         if delivery is DeliveryKind.STORED:
             return self.per_stored_gas
         return self.per_callback_gas if delivery is DeliveryKind.CALLBACK else 0
+
+    def of_later(self, gas: int, calldata_bytes: int) -> int:
+        """What a transaction after the post costs, as gas; 0 where there is none."""
+        if not calldata_bytes:
+            return gas
+        extra = self.per_later_call_gas + self.per_later_byte_gas * calldata_bytes
+        return gas + extra - (-gas * self.per_later_gas_ppm // 1_000_000)
 
     def of_result(self, delivery: DeliveryKind) -> int:
         """What one more result of a worker that is in the post already adds."""

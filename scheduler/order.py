@@ -30,7 +30,7 @@ def order_view(
     slots, cell = admission.slots[rows], admission.cell[rows]
     owned_only, budget_ms = admission.owned_only[rows], admission.budget_ms[rows]
     quorum = table.quorum[slots]
-    delivery_gas = cover.delivery_gas(table.delivery[slots], table.later_gas[slots], quorum)
+    delivery_gas = cover.delivery_gas(table, slots)
     batchable = table.batchable[slots]
     fee_wei, kinds = table.fee_wei[slots], table.kind[slots]
     submitted_at_s, p90_ms = table.submitted_at_s[slots], admission.p90_ms[rows]

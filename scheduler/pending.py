@@ -38,7 +38,8 @@ _COLUMNS: dict[str, DTypeLike] = {
     "memory_mb": np.int64,
     "attempts": np.int64,
     "delivery": np.uint8,
-    "later_gas": np.float64,
+    "later_gas": np.int64,
+    "later_bytes": np.int64,
     "batchable": np.bool_,
     "commitment": np.dtype("S20"),
     "cost_tokens": np.int64,
@@ -67,7 +68,8 @@ class PendingTable:
     attempts: NDArray[np.int64]
     delivery: NDArray[np.uint8]
     """Codes, see `DELIVERIES`."""
-    later_gas: NDArray[np.float64]
+    later_gas: NDArray[np.int64]
+    later_bytes: NDArray[np.int64]
     batchable: NDArray[np.bool_]
     commitment: NDArray[np.bytes_]
     cost_tokens: NDArray[np.int64]
@@ -193,6 +195,7 @@ class PendingTable:
         self.attempts[slots] = [request.attempts for request in requests]
         self.delivery[slots] = [_DELIVERY_CODES[request.delivery] for request in requests]
         self.later_gas[slots] = [request.later_gas for request in requests]
+        self.later_bytes[slots] = [request.later_bytes for request in requests]
         self.commitment[slots] = [request.key.commitment for request in requests]
         self.batchable[slots] = [request.batchable for request in requests]
         self.cost_tokens[slots] = [_cost_tokens(request) for request in requests]

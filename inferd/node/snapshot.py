@@ -19,9 +19,9 @@ from inferd.protocol.private import (
 )
 from inferd.protocol.request import Delivery, InputKind
 from inferd.protocol.request import ModelId as ChainModelId
-from inferd.settlement.delivery_gas import later_gas, undeliverable
+from inferd.settlement.delivery_gas import later_bytes, later_gas, undeliverable
 from inferd.settlement.intervals import load_block_interval_s
-from inferd.settlement.terms import held_gas, unserved
+from inferd.settlement.terms import held_gas, release_bytes, unserved
 from inferd.workers.leases import failure_words
 from inferd.workers.length_stats import Lengths
 from scheduler.allowance import Taken
@@ -188,6 +188,8 @@ def request_of(row: Any, max_gas: int, lengths: Lengths) -> PendingRequest:
         input_lost=row["input_trouble"] if input_state == "lost" else None,
         delivery=DeliveryKind[delivery[0].name],
         later_gas=later_gas(*delivery) + (held_gas(row["quorum"]) if row["under_terms"] else 0),
+        later_bytes=later_bytes(delivery[0], *delivery[2:])
+        + (release_bytes(row["quorum"]) if row["under_terms"] else 0),
         charged=row["charged"],
         tokens_mean=tokens.mean,
         tokens_sigma=tokens.sigma,

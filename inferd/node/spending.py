@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from indexer.database import Connection
 from inferd.protocol.request import Delivery
-from inferd.settlement.delivery_gas import later_gas
+from inferd.settlement.delivery_gas import later_bytes, later_gas
 from inferd.settlement.postable import POSTABLE
 from inferd.settlement.purse import spent_on_work_wei
 from inferd.settlement.quorum import TALLY
-from inferd.settlement.terms import held_gas
+from inferd.settlement.terms import held_gas, release_bytes
 from scheduler.allowance import Budget
 from scheduler.cover import Cover
 from scheduler.model import DeliveryKind
@@ -40,12 +40,14 @@ async def load_budgets(
     outstanding_wei = 0
     for row in await connection.fetch(_OUTSTANDING):
         delivery = Delivery(row["delivery"])
-        gas = cover.gas.of_delivery(DeliveryKind[delivery.name]) + later_gas(
-            delivery, row["callback_gas_limit"], row["input_bytes"], row["max_tokens"]
-        )
+        size = row["input_bytes"], row["max_tokens"]
+        after = later_gas(delivery, row["callback_gas_limit"], *size)
+        calldata_bytes = later_bytes(delivery, *size)
         if row["under_terms"]:
-            gas += held_gas(row["quorum"])
-        gas += cover.quorum_gas(row["quorum"])
+            after += held_gas(row["quorum"])
+            calldata_bytes += release_bytes(row["quorum"])
+        gas = cover.gas.of_delivery(DeliveryKind[delivery.name])
+        gas += cover.gas.of_later(after, calldata_bytes) + cover.quorum_gas(row["quorum"])
         each_wei = cover.cost_wei(gas, batchable=row["batchable"])
         outstanding_wei += row["requests"] * each_wei
     budgets = []

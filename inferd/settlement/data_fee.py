@@ -21,6 +21,9 @@ _ITEM_BYTES = 60
 _SIGNATURE_BYTES = 64
 _SAMPLE_ITEMS = (1, 64)
 OPERATOR_SAMPLE_GAS = 1_000_000
+_PPM = 1_000_000
+_MOST_PPM = 1_000 * _PPM
+"""Of a later gas: nothing pays for a thousand times its gas."""
 _RESERVED = 2
 """Times the fee of now: the price of the chain below can double within six of its blocks."""
 
@@ -57,13 +60,15 @@ class DataPrice:
 NO_DATA_PRICE = DataPrice()
 
 
-def as_gas(gas: GasModel, fee: DataFee, price_wei: int) -> GasModel:
-    """A post's gas with its fee counted as gas of that price: for who reckons in gas alone.
+def as_gas(gas: GasModel, data: DataPrice, price_wei: int) -> GasModel:
+    """A post's gas, and that of what follows from it, with its fee counted as gas of that price:
+    for who reckons in gas alone.
 
     Without a price it is the gas alone.
     """
     if price_wei <= 0:
         return gas
+    fee = data.of_posts()
 
     def with_fee(own_gas: int, fee_wei: int) -> int:
         return own_gas - (-(fee_wei + fee.per_gas_wei * own_gas) // price_wei)
@@ -74,6 +79,9 @@ def as_gas(gas: GasModel, fee: DataFee, price_wei: int) -> GasModel:
         per_result_gas=with_fee(gas.per_result_gas, fee.per_result_wei),
         per_stored_gas=with_fee(gas.per_stored_gas, 0),
         per_callback_gas=with_fee(gas.per_callback_gas, 0),
+        per_later_call_gas=-(-data.fixed_wei // price_wei),
+        per_later_byte_gas=-(-data.per_byte_wei // price_wei),
+        per_later_gas_ppm=min(-(-data.per_gas_wei * _PPM // price_wei), _MOST_PPM),
     )
 
 

@@ -70,6 +70,13 @@ def later_gas(
     return DELIVER_GAS + claim_gas(callback_gas_limit, expected_bytes(input_bytes, max_tokens))
 
 
+def later_bytes(delivery: Delivery, input_bytes: int, max_tokens: int) -> int:
+    """The calldata of that transaction."""
+    if delivery is not Delivery.CALLBACK:
+        return 0
+    return claim_bytes(expected_bytes(input_bytes, max_tokens))
+
+
 def undeliverable(
     delivery: Delivery, callback_gas_limit: int, input_bytes: int, max_tokens: int, max_gas: int
 ) -> str | None:

@@ -130,7 +130,7 @@ class Settlement:
         """What a post costs, by the newest of ours, with what it costs beside gas as gas of the
         price that the last step saw. Database errors propagate."""
         model = await load_gas_model(self._pool, self._settings)
-        return as_gas(model, self._data.of_posts(), self._price_wei)
+        return as_gas(model, self._data, self._price_wei)
 
     async def _step(self, head: BlockRef) -> None:
         settings, status = self._settings, self.status

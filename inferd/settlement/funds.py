@@ -116,7 +116,7 @@ class Funds:
         block_number = sight.head.number
         if self._gas[0] != block_number:
             model = await load_gas_model(self._pool, self._settings)
-            model = as_gas(model, sight.data.of_posts(), price_wei)
+            model = as_gas(model, sight.data, price_wei)
             async with self._pool.acquire() as connection:
                 row = await connection.fetchrow(_SHAPE, self._settings.gas_window)
             self._gas = block_number, gas_per_result(model, **dict(row or {}))

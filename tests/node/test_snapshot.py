@@ -16,7 +16,7 @@ from inferd.node.feed import Feed, Reading
 from inferd.node.snapshot import RoundInputs
 from inferd.protocol.request import Delivery
 from inferd.settlement.intervals import block_interval_s
-from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, held_gas
+from inferd.settlement.terms import HELD_GAS, RELEASE_GAS, held_gas, release_bytes
 from scheduler.model import GasModel, PendingRequest, RequestKey, Rules, Snapshot
 
 NOW_S = 1_700_000_000
@@ -390,3 +390,4 @@ async def test_a_request_is_served_by_the_terms_it_was_made_under(
     assert (request.unsupported is None) == (words is None)
     assert (words or "") in (request.unsupported or "")
     assert request.later_gas == held_gas(2) > HELD_GAS + RELEASE_GAS, "each owner has a share"
+    assert request.later_bytes == release_bytes(2)

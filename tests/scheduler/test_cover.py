@@ -90,6 +90,7 @@ amounts = st.integers(0, 10**12) | st.integers(0, 2**90)
 @given(
     amounts,
     st.integers(0, 2_000_000),
+    st.just(0) | st.integers(0, 130_000),
     st.booleans(),
     st.integers(0, 3),
     st.integers(1, 20),
@@ -99,7 +100,16 @@ amounts = st.integers(0, 10**12) | st.integers(0, 2**90)
     st.sampled_from(DeliveryKind),
 )
 def test_floats_never_decide_on_money(
-    base_fee_wei, later_gas, batchable, blocks, batch, workers, off_wei, owned, delivery
+    base_fee_wei,
+    later_gas,
+    later_bytes,
+    batchable,
+    blocks,
+    batch,
+    workers,
+    off_wei,
+    owned,
+    delivery,
 ):
     """At a distance of a few wei from the edge, whatever the size of the amounts."""
     rules = Rules(
@@ -112,17 +122,25 @@ def test_floats_never_decide_on_money(
     world = {
         "rules": rules,
         "block": block(base_fee_wei=base_fee_wei),
-        "gas": replace(GAS, per_stored_gas=4_321, per_callback_gas=5_432),
+        "gas": replace(
+            GAS,
+            per_stored_gas=4_321,
+            per_callback_gas=5_432,
+            per_later_call_gas=77_777,
+            per_later_byte_gas=321,
+            per_later_gas_ppm=12_345,
+        ),
     }
     cover = Cover(snapshot((), pool, **world).moment, workers)
-    delivery_gas = cover.delivery_gas_of(request(delivery=delivery, later_gas=later_gas))
+    asked = {"delivery": delivery, "later_gas": later_gas, "later_bytes": later_bytes}
+    delivery_gas = cover.delivery_gas_of(request(**asked))
     need_wei = cover.need_wei(blocks, delivery_gas, batchable=batchable)
     as_float = cover.needs(
         np.array([blocks]), np.array([float(delivery_gas)]), np.array([batchable])
     )
     assert as_float[0] == pytest.approx(need_wei, rel=1e-12, abs=1)
     edge_wei = need_wei if owned else need_wei * 10
-    one = request(fee_wei=max(0, edge_wei + off_wei), later_gas=delivery_gas, batchable=batchable)
+    one = request(fee_wei=max(0, edge_wei + off_wei), batchable=batchable, **asked)
     result = plan(snapshot((one,), pool, **world))
     earned_wei = one.fee_wei if owned else one.fee_wei // 10
     assert bool(result.assigned) == (earned_wei >= need_wei)
@@ -151,3 +169,13 @@ def test_a_delivery_costs_what_receipts_say_and_the_call_that_follows(delivery, 
         assert decision.numbers.delivery_gas == extra_gas + 100
         assert decision.numbers.gas_need_wei == need_wei
     assert Cover(snapshot((), (), gas=gas).moment, 1).delivery_gas_of(one) == extra_gas + 100
+
+
+def test_what_follows_costs_its_bytes_too_where_a_chain_takes_that():
+    gas = GasModel(50_000, 10_000, 5_000, 0, 0, 3_000, 20, 100_000)
+    cover = Cover(snapshot((), (), gas=gas).moment, 1)
+    assert (
+        cover.delivery_gas_of(request(later_gas=100_001, later_bytes=700))
+        == 100_001 + 10_001 + 3_000 + 14_000
+    )
+    assert cover.delivery_gas_of(request()) == 0, "nothing follows"

@@ -14,12 +14,19 @@ from indexer.database import Pool
 from indexer.rpc import Rpc, RpcError
 from indexer.types import Address, BlockRef
 from inferd.chain.anvil import Anvil
-from inferd.settlement.data_fee import OPERATOR_SAMPLE_GAS, data_price, samples
+from inferd.settlement.data_fee import (
+    OPERATOR_SAMPLE_GAS,
+    DataPrice,
+    as_gas,
+    data_price,
+    samples,
+)
 from inferd.settlement.delivery_gas import DELIVER_GAS, claim_bytes, claim_gas
 from inferd.settlement.engine import Settlement
 from inferd.settlement.rollups import GAS_PRICE_ORACLE, Rollup
 from inferd.settlement.settings import PausedReason
 from scheduler.gas import next_base_fee
+from scheduler.model import GasModel
 from tests.faults.odd_chains import OpChain
 from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
@@ -338,6 +345,22 @@ def test_a_price_gives_back_what_it_was_made_of(
     for size, wei in ((short, short_wei), (long, short_wei + more_wei)):
         assert price.of(size, 0) >= wei + operator_wei
     assert price.reserve(long, 10) == 2 * price.of(long, 10)
+
+
+@given(
+    st.builds(DataPrice, WEI, st.integers(0, 10**13), st.integers(0, 10**9)),
+    st.integers(10**6, 10**12),
+    st.integers(1, 10**7),
+    st.integers(1, 130_000),
+)
+def test_admission_takes_a_call_for_no_less_than_posting_does(
+    data: DataPrice, price_wei: int, gas: int, size: int
+) -> None:
+    """Else what no post can pay for would be computed."""
+    counted = as_gas(GasModel(1, 1, 1), data, price_wei).of_later(gas, size)
+    cost_wei = gas * price_wei + data.of(size, gas)
+    assert 0 <= counted * price_wei - cost_wei <= (3 + size + gas // 10**6) * price_wei
+    assert as_gas(GasModel(1, 1, 1), data, price_wei).of_later(0, 0) == 0
 
 
 @given(WEI, WEI, st.integers(1, 5), st.integers(0, 200), st.integers(0, 10**7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from scheduler.model import NO_DATA_FEE, DataFee, DeliveryKind, GasModel, Reques
 from scheduler.posting_model import ReadyResult
 
 Signers = tuple[WorkerId, ...]
+_Valued = tuple[int, ReadyResult]
+"""A result and its surplus."""
 
 
 class Sorted(NamedTuple):
@@ -71,23 +74,20 @@ class Packing:
 
     def sort_out(self, results: Iterable[ReadyResult]) -> Sorted:
         """One result a request, and of these the ones that pay for what they add."""
-        alive = list(results)
+        alive = [(self.surplus_wei(result), result) for result in results]
+        alive.sort(key=lambda one: (-one[0], one[1].computed_at_s, one[1].worker))
         # The best of several results for one request: what leaves most, then what came first.
-        best: dict[RequestKey, list[ReadyResult]] = {}
-        for result in sorted(
-            alive, key=lambda r: (-self.surplus_wei(r), r.computed_at_s, r.worker)
-        ):
-            best.setdefault(result.key, []).append(result)
+        best: dict[RequestKey, list[_Valued]] = {}
+        for one in alive:
+            best.setdefault(one[1].key, []).append(one)
         alone = [
             first
-            for first, *_ in best.values()
+            for (_, first), *_ in best.values()
             if not first.batchable and self.pays([first]) and self.gas_of([first]) <= self.max_gas
         ]
         together = self._in_paying_groups(
-            [
-                [one for one in several if one.batchable and self.surplus_wei(one) >= 0]
-                for several in best.values()
-            ]
+            [one for one in several if one[0] >= 0 and one[1].batchable]
+            for several in best.values()
         )
         return Sorted(
             together,
@@ -102,37 +102,47 @@ class Packing:
         each_wei = group_gas * (self.price_wei + data_fee.per_gas_wei) + data_fee.per_group_wei
         return each_wei * len(signers)
 
-    def _in_paying_groups(self, requests: Iterable[Sequence[ReadyResult]]) -> list[ReadyResult]:
+    def _in_paying_groups(self, requests: Iterable[Sequence[_Valued]]) -> list[ReadyResult]:
         """One result of each request, the first that is of a group which pays for itself.
 
         Groups that would lose with all that they could have go at once. The others depend on each
         other: the one that loses most goes, what it had goes to the next that has it, and so on.
+        O(n log n): a result is given and taken once at most.
         """
+        several = list(requests)
         could_have_wei: dict[Signers, int] = {}
-        several = [list(results) for results in requests]
         for results in several:
-            for one in results:
-                wei = could_have_wei.get(one.signers, 0)
-                could_have_wei[one.signers] = wei + self.surplus_wei(one)
-        gone = {s for s, wei in could_have_wei.items() if wei < self.group_wei(s)}
-        had: dict[Signers, list[deque[ReadyResult]]] = {s: [] for s in could_have_wei}
-        left_wei = {s: -self.group_wei(s) for s in could_have_wei}
+            for surplus_wei, one in results:
+                so_far_wei = could_have_wei.get(one.signers, 0)
+                could_have_wei[one.signers] = so_far_wei + surplus_wei
+        left_wei = {signers: -self.group_wei(signers) for signers in could_have_wei}
+        gone = {signers for signers, wei in could_have_wei.items() if wei + left_wei[signers] < 0}
+        had: dict[Signers, list[deque[_Valued]]] = {}
 
-        def give(choice: deque[ReadyResult]) -> None:
-            while choice and choice[0].signers in gone:
+        def give(choice: deque[_Valued]) -> Signers | None:
+            while choice and choice[0][1].signers in gone:
                 choice.popleft()
-            if choice:
-                had[choice[0].signers].append(choice)
-                left_wei[choice[0].signers] += self.surplus_wei(choice[0])
+            if not choice:
+                return None
+            surplus_wei, one = choice[0]
+            had.setdefault(one.signers, []).append(choice)
+            left_wei[one.signers] += surplus_wei
+            return one.signers
 
         for results in several:
             give(deque(results))
-        while losing := [s for s in had if s not in gone and had[s] and left_wei[s] < 0]:
-            worst = min(losing, key=lambda s: (left_wei[s], s))
-            gone.add(worst)
-            for choice in had.pop(worst):
-                give(choice)
-        return [choice[0] for choices in had.values() for choice in choices]
+        losing = [(left_wei[signers], signers) for signers in had if left_wei[signers] < 0]
+        heapify(losing)
+        while losing:
+            wei, signers = heappop(losing)
+            if signers in gone or wei != left_wei[signers]:
+                continue
+            gone.add(signers)
+            for choice in had.pop(signers):
+                to = give(choice)
+                if to is not None and left_wei[to] < 0:
+                    heappush(losing, (left_wei[to], to))
+        return [choice[0][1] for choices in had.values() for choice in choices]
 
     def by_group(self, results: Iterable[ReadyResult]) -> list[ReadyResult]:
         """The group first that leaves most where it has a transaction to itself, of each what

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from msgspec.structs import replace
 
 from indexer.database import Connection, Pool, connect, open_pool
@@ -37,16 +38,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A temporary folder of this run's own, and an end to tests that never end.
+    """A temporary folder of this run's own, an end to tests that never end, and the same cases
+    whatever the process has loaded.
 
     The common folder is closed to others by the next pytest of the same user, and as root the
     servers in it run as another user.
+
+    Hypothesis also draws the strings and numbers that stand in the modules loaded so far: the usual
+    cases would change with the tests that ran before in the process, and with any line of the code.
     """
     if _TEMP_ROOT not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="inferd-test-", ignore_cleanup_errors=True)
         os.environ[_TEMP_ROOT] = folder.name
         config.add_cleanup(folder.cleanup)
     config.pluginmanager.register(StuckTests(AFTER_S))
+    if settings.get_current_profile_name() == "usual":
+        patch = pytest.MonkeyPatch()
+        patch.setattr(providers, "is_local_module_file", lambda _: False)
+        config.add_cleanup(patch.undo)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ import pytest
 
 AFTER_S = 420.0
 """Of one phase of a test; longer than pytest-timeout's, which is the gentler end."""
+_GRACE_S = 120.0
+"""What a test that has a time of its own (`pytest.mark.timeout`) gets beyond it, for the same."""
 
 
 class StuckTests:
@@ -26,23 +28,25 @@ class StuckTests:
         self._stderr = os.dup(2)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Generator[None]:
-        with self._watched():
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        with self._watched(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None]:
-        with self._watched():
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        with self._watched(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Generator[None]:
-        with self._watched():
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+        with self._watched(item):
             return (yield)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        faulthandler.dump_traceback_later(self._after_s, exit=True, file=self._stderr)
+    def _watched(self, item: pytest.Item) -> Iterator[None]:
+        own = item.get_closest_marker("timeout")
+        after_s = max(self._after_s, own.args[0] + _GRACE_S) if own else self._after_s
+        faulthandler.dump_traceback_later(after_s, exit=True, file=self._stderr)
         try:
             yield
         finally:

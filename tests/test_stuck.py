@@ -29,14 +29,24 @@ def test_another():
 """
 
 
-def test_one_that_failed_and_is_never_taken_down_is_named(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(_CONFTEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
-    (tmp_path / "test_it.py").write_text(_TESTS)
-    ended = subprocess.run(
+_LONG_ONES = """
+import time
+import pytest
+
+@pytest.mark.timeout(90)
+def test_takes_its_time():
+    time.sleep(4)
+"""
+
+
+def _run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(_CONFTEST)
+    (folder / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
+    (folder / "test_it.py").write_text(tests)
+    return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup"),
-            *("--max-worker-restart", "0", "--rootdir", str(tmp_path), str(tmp_path)),
+            *("--max-worker-restart", "0", "--rootdir", str(folder), str(folder)),
         ],
         env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -44,8 +54,18 @@ def test_one_that_failed_and_is_never_taken_down_is_named(tmp_path: Path) -> Non
         timeout=200,
         check=False,
     )
+
+
+def test_one_that_failed_and_is_never_taken_down_is_named(tmp_path: Path) -> None:
+    ended = _run(tmp_path, _TESTS)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "crashed while running" in ended.stdout
     assert "test_it.py::test_fails_and_is_never_taken_down" in ended.stdout
     assert "1 passed" in ended.stdout
     assert "in endless" in ended.stderr, "where it waits"
+
+
+def test_one_that_may_take_longer_is_given_its_time(tmp_path: Path) -> None:
+    ended = _run(tmp_path, _LONG_ONES)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "1 passed" in ended.stdout

@@ -234,6 +234,4 @@ class HostileOperators(RuleBasedStateMachine):
 
 
 TestHostileOperators = HostileOperators.TestCase
-TestHostileOperators.settings = settings(
-    settings.get_profile("usual"), max_examples=12, stateful_step_count=25
-)
+TestHostileOperators.settings = settings(max_examples=12, stateful_step_count=25)

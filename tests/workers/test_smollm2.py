@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -151,4 +152,26 @@ async def test_a_file_that_is_not_the_hashed_one_is_not_loaded(tmp_path: Path, h
         file.write_bytes(b"GGUF and more")
     with pytest.raises(TextModelUnusable, match="another file" if how == "replaced" else "No such"):
         await made.start()
+    await made.close()
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "refused"])
+async def test_an_unloaded_model_is_gone_though_its_last_computation_is_remembered(
+    smollm2: ModelFile, ended: str
+) -> None:
+    """Whoever keeps an exception keeps the frames that it came through."""
+    made = LlamaCppBackend(smollm2, name="left", slots=1, context_tokens=512)
+    await made.start()
+    address = urlsplit(made._server.listening_address)
+    words = b"word " * (400 if ended == "cancelled" else 600)
+    asked = asyncio.create_task(made.run(a_job(1, words, max_tokens=100)))
+    if ended == "cancelled":
+        await asyncio.sleep(0.1)
+        asked.cancel()
+    await asyncio.wait([asked])
+    await made.unload()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address.hostname, address.port)
+    with pytest.raises(BadInput if ended == "refused" else asyncio.CancelledError):
+        await asked
     await made.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from inferd.workers.job import BadInput, Completion, Job
 
@@ -60,21 +60,27 @@ class ComputeThreads:
 
     def __init__(self, name: str, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._stops: set[threading.Event] = set()
+        self._under_way: dict[Future[Any], threading.Event] = {}
+        """Also those that nobody waits for any more, until they have stopped."""
 
     async def run(self, work: Callable[[StopAsked], _T]) -> _T:
         stop = threading.Event()
-        self._stops.add(stop)
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work, stop.is_set)
+        future = self._executor.submit(work, stop.is_set)
+        self._under_way[future] = stop
+        future.add_done_callback(self._under_way.pop)
         try:
-            return await future
+            return await asyncio.wrap_future(future)
         finally:
             stop.set()
-            self._stops.discard(stop)
+
+    async def settle(self) -> None:
+        """Waits until nothing is under way: a computation stops only a while after it is asked."""
+        left = [asyncio.wrap_future(future) for future in list(self._under_way)]
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def close(self) -> None:
         """Asks everything to stop and waits until it has."""
-        for stop in self._stops:
+        for stop in list(self._under_way.values()):
             stop.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
 

@@ -116,13 +116,13 @@ class LlamaCppBackend:
 
     async def unload(self) -> None:
         await self._loading.settle()
+        await self._threads.settle()
         # This joins llama.cpp's own threads, some 50 ms. In a thread it would hold up the loop as
         # well: xllamacpp keeps the interpreter's lock.
         self._server = None
 
     async def run(self, job: Job) -> Completion:
-        server = self._server
-        if server is None:
+        if self._server is None:
             raise WorkerFailed("the text model is not loaded")
         text = prompt_text(job, self._context_tokens * _BYTES_PER_TOKEN)
         max_tokens = min(job.max_tokens or self._default_tokens, self._max_tokens)
@@ -132,7 +132,7 @@ class LlamaCppBackend:
             "repeat_penalty": float(_REPEAT_PENALTY),
             "max_tokens": max_tokens,
         }
-        answer = await self._threads.run(lambda stop: _complete(server, text, sampling, stop))
+        answer = await self._threads.run(lambda stop: self._complete(text, sampling, stop))
         output = "".join(answer.parts).encode(errors="replace")
         if len(output) > self.max_output_bytes:
             raise WorkerFailed(f"the answer has {len(output)} bytes, more than its tokens can have")
@@ -203,36 +203,36 @@ class LlamaCppBackend:
                 help_text="check that it is a GGUF file and that there is memory for it",
             ) from error
 
+    def _complete(self, text: str, sampling: dict[str, Any], stop: StopAsked) -> _Answer:
+        answer = _Answer()
 
-def _complete(server: Any, text: str, sampling: dict[str, Any], stop: StopAsked) -> _Answer:
-    answer = _Answer()
+        def on_chunk(chunk: dict[str, Any]) -> bool:
+            answer.take(chunk)
+            return stop()
 
-    def on_chunk(chunk: dict[str, Any]) -> bool:
-        answer.take(chunk)
-        return stop()
-
-    if stop():
-        raise WorkerFailed("stopped")
-    server.handle_chat_completions(
-        {
-            "messages": [
-                {"role": "system", "content": _SYSTEM_PROMPT},
-                {"role": "user", "content": text},
-            ],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "return_progress": True,  # a chunk per batch of the prompt: a chance to stop
-            "cache_prompt": False,
-            **sampling,
-        },
-        on_chunk,
-    )
-    if answer.error is not None:
-        if answer.error.get("type") == "exceed_context_size_error":
-            tokens, room = answer.error.get("n_prompt_tokens"), answer.error.get("n_ctx")
-            raise BadInput(f"the prompt has {tokens} tokens, the model reads at most {room}")
-        raise WorkerFailed(f"llama.cpp answered with error {answer.error.get('code')}")
-    # xllamacpp ends the stream without a word when a callback fails or a chunk cannot be read.
-    if answer.finish_reason is None:
-        raise WorkerFailed("stopped" if stop() else "llama.cpp ended in mid-answer")
-    return answer
+        if stop():
+            raise WorkerFailed("stopped")
+        # No frame holds the server: whoever keeps an exception keeps its frames, and so the model.
+        self._server.handle_chat_completions(
+            {
+                "messages": [
+                    {"role": "system", "content": _SYSTEM_PROMPT},
+                    {"role": "user", "content": text},
+                ],
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "return_progress": True,  # a chunk per batch of the prompt: a chance to stop
+                "cache_prompt": False,
+                **sampling,
+            },
+            on_chunk,
+        )
+        if answer.error is not None:
+            if answer.error.get("type") == "exceed_context_size_error":
+                tokens, room = answer.error.get("n_prompt_tokens"), answer.error.get("n_ctx")
+                raise BadInput(f"the prompt has {tokens} tokens, the model reads at most {room}")
+            raise WorkerFailed(f"llama.cpp answered with error {answer.error.get('code')}")
+        # xllamacpp ends the stream without a word when a callback fails or a chunk cannot be read.
+        if answer.finish_reason is None:
+            raise WorkerFailed("stopped" if stop() else "llama.cpp ended in mid-answer")
+        return answer

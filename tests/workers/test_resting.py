@@ -13,6 +13,7 @@ from inferd.node.crew import hired
 from inferd.node.settings import Settings
 from inferd.protocol.request import model_id
 from inferd.workers import local
+from inferd.workers.backends.memory import ModelMemory
 from inferd.workers.backends.resting import Resting
 from inferd.workers.backends.wordllama import WordLlamaBackend
 from inferd.workers.job import Job, WorkerFailed
@@ -36,6 +37,56 @@ async def test_it_is_unloaded_after_a_time_without_a_computation_and_loaded_for_
         await until(lambda: not model.loaded)
     await backend.close()
     assert model.closed == 1
+
+
+async def test_one_that_left_just_before_its_computation_is_loaded_again() -> None:
+    """As while a private input is opened."""
+
+    async def if_loaded(job: Job) -> bytes:
+        return b"done" if model.loaded else b"not loaded"
+
+    model = Scripted(if_loaded, loaded=False)
+    backend = Resting(model, after_s=SOON_S)
+    async with ModelMemory().holding(backend):
+        await until(lambda: model.unloaded)
+        assert (await backend.run(a_job())).output == b"done"
+    await backend.close()
+
+
+async def test_a_computation_waits_for_the_end_of_an_unloading() -> None:
+    go, left = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def unload(self) -> None:
+            self.unloaded += 1
+            await go.wait()
+            self.loaded = False
+            left.set()
+
+    async def if_loaded(job: Job) -> bytes:
+        await left.wait()
+        return b"done" if model.loaded else b"not loaded"
+
+    model = Slow(if_loaded, loaded=False)
+    backend = Resting(model, after_s=SOON_S)
+    await backend.start()
+    await until(lambda: model.unloaded)
+    asked = asyncio.create_task(backend.run(a_job()))
+    await asyncio.sleep(0)
+    go.set()
+    assert (await asked).output == b"done"
+    await backend.close()
+
+
+async def test_one_that_cannot_be_loaded_again_fails_the_job() -> None:
+    class Gone(Scripted):
+        async def start(self) -> None:
+            raise OperatorError("no file", help_text="bring it back")
+
+    backend = Resting(Gone(loaded=False), after_s=NEVER_S)
+    with pytest.raises(WorkerFailed, match="cannot be loaded: no file"):
+        await backend.run(a_job())
+    await backend.close()
 
 
 async def test_it_is_not_unloaded_while_it_computes(pool: Pool) -> None:

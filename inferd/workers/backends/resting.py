@@ -6,8 +6,9 @@ import asyncio
 
 import structlog
 
+from indexer.errors import OperatorError
 from inferd.workers.backends.base import Backend
-from inferd.workers.job import Completion, Job
+from inferd.workers.job import Completion, Job, WorkerFailed
 
 log = structlog.get_logger("workers")
 
@@ -57,7 +58,13 @@ class Resting:
         if self._timer is not None:
             self._timer.cancel()
         try:
+            async with self._changing:
+                # It may have left since its user last looked, as while a private input was opened.
+                if not self.loaded:
+                    await self._backend.start()
             return await self._backend.run(job)
+        except OperatorError as error:
+            raise WorkerFailed(f"its model cannot be loaded: {error.message}") from error
         finally:
             self._running -= 1
             if not self._running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import xllamacpp
 
 from inferd.workers.backends.base import Backend
 from inferd.workers.backends.choice import BackendChoice
@@ -174,4 +176,65 @@ async def test_an_unloaded_model_is_gone_though_its_last_computation_is_remember
         await asyncio.open_connection(address.hostname, address.port)
     with pytest.raises(BadInput if ended == "refused" else asyncio.CancelledError):
         await asked
+    await made.close()
+
+
+_OVERWRITE = """
+import asyncio, os, sys
+from pathlib import Path
+from inferd.workers.backends.llamacpp import LlamaCppBackend
+from inferd.workers.model_files import ModelFile, stamp_of
+from tests.workers.support import a_job
+
+async def main() -> None:
+    path = Path(sys.argv[1])
+    backend = LlamaCppBackend(
+        ModelFile(path, "", "", "", stamp_of(path.stat())), name="spoilt", context_tokens=128
+    )
+    await backend.start()
+    job = a_job(1, b"What is the capital of France?", max_tokens=4)
+    whole = await backend.run(job)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(bytes(30_000_000))
+    assert await backend.run(job) == whole, "overwritten"
+    os.truncate(path, 0)
+    assert await backend.run(job) == whole, "truncated"
+    await backend.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_loaded_model_stays_as_it_was_hashed_whatever_becomes_of_its_file(
+    smollm2: ModelFile, tmp_path: Path
+) -> None:
+    """In a process of its own: one that maps a file into memory dies where it is cut."""
+    copy = tmp_path / "model.gguf"
+    shutil.copy(smollm2.path, copy)
+    spoilt = [sys.executable, "-c", _OVERWRITE, str(copy)]
+    assert subprocess.run(spoilt, check=False, timeout=120).returncode == 0
+    copy.unlink()
+
+
+async def test_a_file_that_changes_while_it_is_loaded_is_not_served(
+    smollm2: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model.gguf"
+    file.symlink_to(smollm2.path)
+    made = LlamaCppBackend(
+        ModelFile(file, "", "", "", stamp_of(file.stat())), name="changing", context_tokens=128
+    )
+    load = xllamacpp.Server
+
+    def loads_and_is_late(params: object) -> object:
+        server = load(params)
+        file.unlink()
+        file.write_bytes(b"GGUF")
+        return server
+
+    monkeypatch.setattr(xllamacpp, "Server", loads_and_is_late)
+    with pytest.raises(TextModelUnusable, match="another file"):
+        await made.start()
+    assert not made.loaded
     await made.close()

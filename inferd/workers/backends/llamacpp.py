@@ -180,6 +180,9 @@ class LlamaCppBackend:
         params.cpuparams_batch.n_threads = self._cpu_threads
         params.cpuparams.poll = params.cpuparams_batch.poll = 0
         params.cache_ram_mib = 0
+        # A mapped file is read as it is by then: overwritten, it would give other answers under the
+        # hash of the old one, and cut shorter, it would kill this process by SIGBUS.
+        params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_NONE
         params.verbosity = -1
         params.ui = False
         params.endpoint_metrics = True
@@ -188,20 +191,26 @@ class LlamaCppBackend:
         params.api_keys = [secrets.token_hex(16)]
         try:
             if self._file.has_changed():
-                raise TextModelUnusable(
-                    f"{self._file.path} is another file than the worker started with",
-                    help_text="restart the worker: its results name the file's hash",
-                )
+                raise self._another_file()
             server = xllamacpp.Server(params)
             # Its loop answers this. Dropped before that has begun, it would never end, and as it
             # keeps the interpreter's lock, no thread of this process would go on.
             server.handle_metrics()
-            return server, str(xllamacpp.__version__)
+            if self._file.has_changed():
+                del server  # not to stay in the frame that the exception keeps
+                raise self._another_file()
         except (RuntimeError, OSError) as error:
             raise TextModelUnusable(
                 f"llama.cpp cannot load {self._file.path}: {error}",
                 help_text="check that it is a GGUF file and that there is memory for it",
             ) from error
+        return server, str(xllamacpp.__version__)
+
+    def _another_file(self) -> TextModelUnusable:
+        return TextModelUnusable(
+            f"{self._file.path} is another file than the worker started with",
+            help_text="restart the worker: its results name the file's hash",
+        )
 
     def _complete(self, text: str, sampling: dict[str, Any], stop: StopAsked) -> _Answer:
         answer = _Answer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -63,6 +64,8 @@ def _make(file: Path) -> None:
             os.fsync(opened.fileno())
         unfinished.rename(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
         raise BadEncryptionKey(
             f"a key for private inputs cannot be written to {file}: {error.strerror}",
             help_text="correct `data_dir`, or name a key in the settings",

@@ -58,6 +58,12 @@ class NoOperators(OperatorError):
     code: ClassVar[str] = "no_operators"
 
 
+class AgentFileUnwritable(OperatorError):
+    """The agent cannot say in its folder where it listens."""
+
+    code: ClassVar[str] = "agent_file_unwritable"
+
+
 @dataclass(frozen=True, slots=True)
 class Post:
     """Who works, where: what an agent is for."""
@@ -176,8 +182,8 @@ async def serving(
     """Answers operators until the end, then gives running jobs `DRAIN_S` and the rest back.
 
     It takes their requests from the broker, where there is one, and else listens; `folder` gets
-    agent.json, which says where. Raises NoOperators, BadCertificate, AgentAddressTaken and what is
-    wrong with a broker.
+    agent.json, which says where. Raises NoOperators, BadCertificate, AgentAddressTaken,
+    AgentFileUnwritable and what is wrong with a broker.
     """
     service = service_of(
         post, stock, settings, signatures, tokens_per_s=tokens_per_s, sealing=sealing
@@ -259,9 +265,19 @@ def _announced(agent: Agent, post: Post, folder: Path) -> Iterator[None]:
         "worker": to_checksum_address(post.address),
         "pid": os.getpid(),
     }
-    whole.write_text(json.dumps(body) + "\n")
-    whole.replace(place)
+    try:
+        whole.write_text(json.dumps(body) + "\n")
+        whole.replace(place)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            whole.unlink(missing_ok=True)
+        raise AgentFileUnwritable(
+            f"{place} cannot be written: {error.strerror}",
+            help_text="mend the disk or the folder's permissions, or choose another `data_dir`",
+        ) from error
     try:
         yield
     finally:
-        place.unlink(missing_ok=True)
+        # The end is in order though the disk is not.
+        with contextlib.suppress(OSError):
+            place.unlink()

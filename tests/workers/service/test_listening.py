@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from inferd.workers.service.agent import NoOperators
+from inferd.workers.service.agent import AgentFileUnwritable, NoOperators
 from inferd.workers.service.listening import BadCertificate
 from tests.settlement.certificates import make_certificates
 from tests.workers.service.support import an_agent
@@ -47,3 +47,18 @@ async def test_metrics_are_apart(tmp_path: Path) -> None:
         assert 'inferd_agent_requests_total{kind="health",status="200"}' in page
         async with operator.session.get(agent.metrics_url + "/v1/health") as response:
             assert response.status == 404
+
+
+async def test_an_agent_that_cannot_say_where_it_listens_does_not_start(tmp_path: Path) -> None:
+    async with an_agent(tmp_path, Scripted()):
+        (said,) = tmp_path.glob("*/agent.json")
+    in_the_way = said.with_suffix(".new")
+    in_the_way.mkdir()
+    with pytest.raises(AgentFileUnwritable, match=r"agent\.json cannot be written"):
+        async with an_agent(tmp_path, Scripted()):
+            pass
+    in_the_way.rmdir()
+    async with an_agent(tmp_path, Scripted()):
+        # The disk went away: the agent ends in order all the same.
+        said.unlink()
+        said.mkdir()

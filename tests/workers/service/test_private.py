@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from inferd.protocol.worker_api import (
     signed_item,
 )
 from inferd.workers.job import BadInput, Completion, Job, WorkerFailed
-from inferd.workers.key_files import load_keys
+from inferd.workers.key_files import BadEncryptionKey, load_keys
 from inferd.workers.sealing import Sealing
 from tests.workers.service.support import (
     CONTRACTS,
@@ -194,3 +195,15 @@ def test_its_key_is_made_in_its_own_folder(tmp_path: Path) -> None:
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     (again,) = load_keys((), place)
     assert again.public == made.public
+
+
+def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    place = tmp_path / "encryption.key"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as on a full disk
+    try:
+        with pytest.raises(BadEncryptionKey, match="cannot be written to"):
+            load_keys((), place)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """Text generation by llama.cpp inside this process, through the prebuilt `xllamacpp`.
 
 One model instance with one slot per concurrent request. Sampling is greedy with a mild repetition
-penalty and no prompt cache, so that a prompt gives the same bytes again on the same build.
+penalty and no prompt cache, so that a prompt gives the same bytes again on the same build, where it
+is computed alone: slots that compute at the same time share a batch, which changes last bits.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -239,3 +241,20 @@ async def test_a_file_that_changes_while_it_is_loaded_is_not_served(
         await made.start()
     assert not made.loaded
     await made.close()
+
+
+async def test_a_slow_disk_stops_neither_the_process_nor_its_end(tmp_path: Path) -> None:
+    """A pipe stands for the disk: it gives what the test writes, and no more."""
+    file = tmp_path / "model.gguf"
+    os.mkfifo(file)
+    made = LlamaCppBackend(ModelFile(file, "", "", "", stamp_of(file.stat())), name="slow")
+    starting = asyncio.create_task(made.start())
+    with await asyncio.to_thread(file.open, "wb", buffering=0) as disk:
+        disk.write(b"GGUF")
+        closing = asyncio.create_task(made.close())
+        await asyncio.sleep(0)
+        with contextlib.suppress(BrokenPipeError):
+            disk.write(b"more")
+        with pytest.raises(TextModelUnusable, match="cut short"):
+            await starting
+        await closing

@@ -11,6 +11,7 @@ import asyncio
 import importlib.util
 import os
 import secrets
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ _SYSTEM_PROMPT = "You are a helpful assistant."
 _REPEAT_PENALTY = "1.1"  # without it a model this small falls into loops
 _BYTES_PER_TOKEN = 32  # more than any tokenizer's mean; keeps absurd inputs from being tokenized
 _LONGEST_TOKEN = 256  # in bytes; the longest are runs of spaces
+_READ_AT_ONCE = 8 << 20
 _BATCH_TOKENS = 128  # reading the prompt can be interrupted between two batches
 
 
@@ -89,6 +91,7 @@ class LlamaCppBackend:
         self._version = ""
         self._load_ms = 0.0
         self._loading = Loading(self._start)
+        self._closing = threading.Event()
 
     @property
     def name(self) -> str:
@@ -156,6 +159,7 @@ class LlamaCppBackend:
         )
 
     async def close(self) -> None:
+        self._closing.set()
         await self._threads.close()
         await self.unload()
 
@@ -193,6 +197,7 @@ class LlamaCppBackend:
         try:
             if self._file.has_changed():
                 raise self._another_file()
+            self._read_through()
             server = xllamacpp.Server(params)
             # Its loop answers this. Dropped before that has begun, it would never end, and as it
             # keeps the interpreter's lock, no thread of this process would go on.
@@ -206,6 +211,17 @@ class LlamaCppBackend:
                 help_text="check that it is a GGUF file and that there is memory for it",
             ) from error
         return server, str(xllamacpp.__version__)
+
+    def _read_through(self) -> None:
+        """Into the system's cache: xllamacpp keeps the interpreter's lock while it loads, and with
+        a slow disk this whole process would stop for as long."""
+        with self._file.path.open("rb", buffering=0) as file:
+            while file.read(_READ_AT_ONCE):
+                if self._closing.is_set():
+                    raise TextModelUnusable(
+                        f"the load of {self._file.path} was cut short",
+                        help_text="the worker was told to end: start it again",
+                    )
 
     def _another_file(self) -> TextModelUnusable:
         return TextModelUnusable(

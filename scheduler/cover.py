@@ -94,7 +94,7 @@ class Cover:
         """The same of rows of a table, as floats."""
         later_gas, later_bytes = table.later_gas[slots], table.later_bytes[slots]
         extra = self.gas.per_later_call_gas + float(self.gas.per_later_byte_gas) * later_bytes
-        extra -= -later_gas * self.gas.per_later_gas_ppm // _PPM
+        extra += np.ceil(later_gas * float(self.gas.per_later_gas_ppm) / _PPM)
         signatures = float(self.gas.per_group_gas) * (table.quorum[slots] - 1)
         gas: Floats = self._delivery_gas[table.delivery[slots]] + later_gas + signatures
         gas += np.where(later_bytes > 0, extra, 0.0)

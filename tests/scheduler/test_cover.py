@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.cover import Cover, margins_ppm
 from scheduler.model import DeliveryKind, GasModel, Reason, Rules
+from scheduler.pending import PendingTable
 from scheduler.plan import plan
 from tests.scheduler.make import GAS, GWEI, block, model, request, service, snapshot, worker
 
@@ -146,6 +147,22 @@ def test_floats_never_decide_on_money(
     assert bool(result.assigned) == (earned_wei >= need_wei)
     (decision,) = (*result.assigned, *result.kept)
     assert decision.numbers.gas_need_wei == need_wei
+
+
+@example(2 * 10**12, 1, 10**9, 0)
+@given(
+    st.integers(0, 2 * 10**12),  # of as many tokens as a request may name
+    st.integers(0, 2**36),
+    st.integers(0, 10**9),
+    st.sampled_from([0, 77_777, 10**12]),
+)
+def test_what_follows_is_the_same_in_columns(later_gas, later_bytes, ppm, byte_gas):
+    gas = replace(GAS, per_later_call_gas=5, per_later_byte_gas=byte_gas, per_later_gas_ppm=ppm)
+    cover = Cover(snapshot((), (worker(1),), gas=gas).moment, 1)
+    one, table = request(later_gas=later_gas, later_bytes=later_bytes), PendingTable()
+    table.add([one])
+    (column,) = cover.delivery_gas(table, table.order())
+    assert column == pytest.approx(cover.delivery_gas_of(one), rel=1e-12, abs=1e-9)
 
 
 def test_a_share_of_nothing_is_nothing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING
 
 from eth_utils.crypto import keccak
@@ -13,7 +14,7 @@ from inferd.protocol.typed_data import BadSignature, CompactSignature, recover
 from tests.contracts.abi import NOBODY, Address, Event
 from tests.contracts.cast import MAX_QUORUM
 from tests.contracts.model.hashes import commitment_of, group_digest_of, params_hash
-from tests.contracts.model.outcome import Between, EitherEvent, OneOf, Tx
+from tests.contracts.model.outcome import ANY_NUMBER, Between, EitherEvent, OneOf, Refused, Tx
 from tests.contracts.model.values import (
     Behaviour,
     CallbackSkip,
@@ -38,6 +39,8 @@ Claim = tuple[int, Address, Params, bytes]
 class Results:
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._gas = inf
+        """What a call gets that is made now: within a consumer's, less than that one's."""
 
     def post(self, tx: Tx, groups: list[Group], root: bytes) -> int:
         settled = 0
@@ -141,15 +144,19 @@ class Results:
         if reasons:
             model.emit("results", "CallbackSkipped", id_, OneOf(tuple(reasons)))
             return False
+        given = params.callback_gas_limit
+        if given >= self._gas:
+            raise Refused([("InsufficientGas", ANY_NUMBER, ANY_NUMBER)])
         model.requests.all[id_] = replace(model.requests.all[id_], called=True)
         reaction = model.reactions[requester]
-        given = params.callback_gas_limit
         failure = _failure(reaction.mode, given)
         if failure is not None:
             model.requests.all[id_] = replace(model.requests.all[id_], called=False)
             model.emit("results", "CallbackFailed", id_, requester, failure)
             return False
+        outer_gas, self._gas = self._gas, given
         model.react(tx.now, requester)
+        self._gas = outer_gas
         model.emit("consumer", "Called", id_, Between(given - 2_000, given), digest)
         model.emit("results", "CallbackDelivered", id_, requester)
         return True

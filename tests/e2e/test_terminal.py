@@ -9,7 +9,18 @@ from tests.faults.rpc_plans import Always
 from tests.faults.rpc_proxy import rpc_proxy
 from tests.harness import System
 
-_IN_A_TERMINAL = "import pty, sys; pty.spawn([sys.executable, '-m', 'inferd', *sys.argv[1:]])"
+_IN_A_TERMINAL = """
+import contextlib, os, pty, signal, sys
+
+daemon, terminal = pty.fork()
+if not daemon:
+    os.execv(sys.executable, [sys.executable, "-m", "inferd", *sys.argv[1:]])
+signal.signal(signal.SIGTERM, lambda *_: os.kill(daemon, signal.SIGTERM))
+with contextlib.suppress(OSError):  # it has closed its end
+    while text := os.read(terminal, 65536):
+        os.write(1, text)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]))
+"""
 
 
 async def test_backfill__a_bar_among_whole_lines_of_json(
@@ -40,4 +51,4 @@ async def test_backfill__a_bar_among_whole_lines_of_json(
         assert len(ranges) >= 4
         text = node.log_text()
         assert "\x1b[2K" in text[text.rindex("s left") :], "the bar is erased at the end"
-        node.kill()
+        assert node.stop(30) == 0

@@ -81,7 +81,7 @@ async def main() -> None:
     path = Path(sys.argv[1])
     file = ModelFile(path, "", "", "", stamp_of(path.stat()))
     backend = LlamaCppBackend(file, name="unused", context_tokens=128)
-    for _ in range(12):
+    for _ in range(6):
         await backend.start()
         await backend.unload()
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-from inferd.node.api_models import SCHEMA_VERSION
+from inferd.node.api_models import SCHEMA_VERSION, View
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class FiguresView(_View):
+class FiguresView(View):
     results: int
     """Settled by this node's posts."""
     refunds: int
@@ -45,7 +39,7 @@ class DayView(FiguresView):
     """Of UTC, by the time of the chain."""
 
 
-class AccountView(_View):
+class AccountView(View):
     account: str
     poster_fees_wei: str
     worker_fees_wei: str
@@ -61,7 +55,7 @@ class AccountView(_View):
     """Held back now, whatever the period; lost where a dispute is upheld."""
 
 
-class ReportView(_View):
+class ReportView(View):
     schema_version: int = SCHEMA_VERSION
     begin_s: int
     end_s: int
@@ -71,7 +65,7 @@ class ReportView(_View):
     accounts: list[AccountView]
 
 
-class LineView(_View):
+class LineView(View):
     """One request's part of one transaction."""
 
     time: str
@@ -92,7 +86,7 @@ class LineView(_View):
     profit_wei: str
 
 
-class LinesView(_View):
+class LinesView(View):
     schema_version: int = SCHEMA_VERSION
     id: int
     lines: list[LineView]

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA_VERSION = 1
 
 
-class _View(BaseModel):
+class View(BaseModel):
+    """What all answers of the API have in common."""
+
     model_config = ConfigDict(frozen=True)
 
 
@@ -61,7 +63,7 @@ class CheckState(StrEnum):
     """Workers contradict each other, and it is not known who is wrong."""
 
 
-class RequestView(_View):
+class RequestView(View):
     id: int
     commitment: str
     requester: str
@@ -105,13 +107,13 @@ class RequestView(_View):
     """What the newest decision was made of, by name."""
 
 
-class RequestPage(_View):
+class RequestPage(View):
     schema_version: int = SCHEMA_VERSION
     requests: list[RequestView]
     """Newest first."""
 
 
-class WhyView(_View):
+class WhyView(View):
     schema_version: int = SCHEMA_VERSION
     id: int
     state: RequestState
@@ -122,7 +124,7 @@ class WhyView(_View):
     """What the newest decision on it was made of, by name, in the units of the names."""
 
 
-class DecisionView(_View):
+class DecisionView(View):
     """One decision with what proves it; `scheduler/audit.py` says how a leaf is made of it."""
 
     round_id: int
@@ -151,14 +153,14 @@ class DecisionView(_View):
     """The mined transaction that anchored it."""
 
 
-class DecisionsView(_View):
+class DecisionsView(View):
     schema_version: int = SCHEMA_VERSION
     id: int
     decisions: list[DecisionView]
     """Oldest first."""
 
 
-class ResultView(_View):
+class ResultView(View):
     schema_version: int = SCHEMA_VERSION
     id: int
     commitment: str
@@ -180,7 +182,7 @@ class ResultView(_View):
     settled_block: int | None
 
 
-class EncryptionKeyView(_View):
+class EncryptionKeyView(View):
     """To which inputs may be encrypted, and who says so; docs/protocol.md says what is signed."""
 
     schema_version: int = SCHEMA_VERSION
@@ -191,7 +193,7 @@ class EncryptionKeyView(_View):
     """EIP-2098; None where the poster's key is at a remote signer."""
 
 
-class Problem(_View):
+class Problem(View):
     """Something that keeps the node from its work, and what to do about it."""
 
     code: str
@@ -199,7 +201,7 @@ class Problem(_View):
     next_action: str
 
 
-class EndpointView(_View):
+class EndpointView(View):
     """One RPC endpoint; of its address only scheme, host and port."""
 
     endpoint: str
@@ -218,7 +220,7 @@ class EndpointView(_View):
     """What its refusals have taught; None without a limit."""
 
 
-class IndexView(_View):
+class IndexView(View):
     head: int | None
     indexed: int | None
     finalized: int | None
@@ -241,7 +243,7 @@ class IndexView(_View):
     those near the head where a request's number was missing."""
 
 
-class WorkerStatusView(_View):
+class WorkerStatusView(View):
     """One model of a worker in the node; slots and what is in flight are of all its models."""
 
     address: str
@@ -254,7 +256,7 @@ class WorkerStatusView(_View):
     failed: int
 
 
-class FundsView(_View):
+class FundsView(View):
     """What a poster's balance has to pay for, and how far it goes. As of the newest block."""
 
     state: str
@@ -273,7 +275,7 @@ class FundsView(_View):
     """How long the balance lasts at that rate; None where nothing was spent."""
 
 
-class PosterView(_View):
+class PosterView(View):
     """One key that posts."""
 
     address: str
@@ -289,7 +291,7 @@ class PosterView(_View):
     """What was in its way last."""
 
 
-class SettlementView(_View):
+class SettlementView(View):
     posters: list[PosterView]
     in_flight: int
     """Of all posters together, as the next ones."""
@@ -311,7 +313,7 @@ class SettlementView(_View):
     """What comes of payments that were held back and are due; empty where there are none."""
 
 
-class ProcessView(_View):
+class ProcessView(View):
     """One process of a node that is split over several."""
 
     holder: str
@@ -324,7 +326,7 @@ class ProcessView(_View):
     warnings: list[Problem]
 
 
-class StatusView(_View):
+class StatusView(View):
     schema_version: int = SCHEMA_VERSION
     version: str
     chain_id: int
@@ -343,7 +345,7 @@ class StatusView(_View):
     """Of a node that is split over processes, those that work now; empty of one that is whole."""
 
 
-class HealthView(_View):
+class HealthView(View):
     status: str
     role: str
     problems: list[Problem]

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from eth_utils.address import to_checksum_address
-from pydantic import BaseModel, ConfigDict
 
 from indexer.database import Connection
 from indexer.types import Address
-from inferd.node.api_models import SCHEMA_VERSION
+from inferd.node.api_models import SCHEMA_VERSION, View
 from inferd.protocol.request import Commitment
 from inferd.protocol.result import ResultItem, pack_items
 from inferd.workers.checks import evidence
@@ -20,11 +19,7 @@ from inferd.workers.checks.evidence import Recorded, Side
 from scheduler.model import RequestKey
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class DomainView(_View):
+class DomainView(View):
     """The EIP-712 domain of signatures over `ResultGroup(bytes items)`."""
 
     name: str = "inferd"
@@ -34,7 +29,7 @@ class DomainView(_View):
     """InferenceResults of the deployment."""
 
 
-class SideView(_View):
+class SideView(View):
     """What one worker said."""
 
     worker: str | None
@@ -53,7 +48,7 @@ class SideView(_View):
     manifest: dict[str, Any]
 
 
-class DisagreementView(_View):
+class DisagreementView(View):
     id: int
     at: str
     kind: str
@@ -73,7 +68,7 @@ class DisagreementView(_View):
     others: list[SideView]
 
 
-class EvidenceView(_View):
+class EvidenceView(View):
     schema_version: int = SCHEMA_VERSION
     domain: DomainView | None
     """None before the first block is indexed."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from inferd.node.api_models import SCHEMA_VERSION
-
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
+from inferd.node.api_models import SCHEMA_VERSION, View
 
 
-class ModelReputationView(_View):
+class ModelReputationView(View):
     """A worker's leases of one model, all there were."""
 
     model: str
@@ -33,7 +29,7 @@ class ModelReputationView(_View):
     loaded: bool | None = None
 
 
-class PoolWorkerView(_View):
+class PoolWorkerView(View):
     address: str
     name: str
     """Of an embedded worker; empty for others."""
@@ -58,12 +54,12 @@ class PoolWorkerView(_View):
     models: list[ModelReputationView]
 
 
-class PoolView(_View):
+class PoolView(View):
     schema_version: int = SCHEMA_VERSION
     workers: list[PoolWorkerView]
 
 
-class WorkerFailureView(_View):
+class WorkerFailureView(View):
     at: str
     id: int
     """The request's."""
@@ -71,7 +67,7 @@ class WorkerFailureView(_View):
     failure: str
 
 
-class SignedKeyView(_View):
+class SignedKeyView(View):
     """A key that inputs for a worker alone may be encrypted to."""
 
     key: str
@@ -81,7 +77,7 @@ class SignedKeyView(_View):
     not this node's word, and not checked here."""
 
 
-class CheckCountView(_View):
+class CheckCountView(View):
     """How checks of one model's answers ended."""
 
     model: str
@@ -93,7 +89,7 @@ class CheckCountView(_View):
     not_done: int
 
 
-class DisagreementBriefView(_View):
+class DisagreementBriefView(View):
     """`/v1/workers/{address}/evidence` has all of it."""
 
     id: int
@@ -125,7 +121,7 @@ class PoolWorkerDetailView(PoolWorkerView):
     """Jobs that it computes, of all its operators."""
     queued: int | None
     free_memory_mb: int | None
-    encryption_keys: list[SignedKeyView] = []
+    encryption_keys: list[SignedKeyView] = Field(default_factory=list)
     """As its heartbeat has them, the newest first."""
     suspended: str | None
     """The operator's reason."""
